@@ -186,7 +186,7 @@ def _day(platform: Platform, scene: Scene, crowd: Crowd, day: int, zero: datetim
             answers = [platform.gateway.submit(Question(NAME, crowd.users[visit], scene.shown)) for visit in visits]
             events: list[Interaction] = []
             for visit, answer in zip(visits, [future.result() for future in answers], strict=True):
-                shown = [item for item, _ in answer.items]
+                shown = [int(item) for item, _ in answer.items]
                 clicked, (items, stars), user = crowd.clicked(visit, shown), crowd.picked(visit), crowd.users[visit]
                 hits, fallbacks = hits + bool(clicked), fallbacks + (answer.fallback is not None)
                 promised += crowd.promise(visit, shown)

@@ -18,14 +18,16 @@ from benchmarks.harness import Row, cpu_seconds, latencies, scratch
 from benchmarks.rollout_world import recommender_spec
 from services.control.admission import Admissions
 from services.control.reconcile import Reconciler
-from services.control.runs import Runs
+from services.control.runs import AllowLists, Runs
 from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache
 from services.control.worker_loop import Loop
 from services.eventlog.days import SqlEventDays
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
+from services.store.installation import id_hash
 from services.store.migrate import upgrade
+from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.stage_outputs import SqlStageOutputs
@@ -35,7 +37,6 @@ from shared.contracts.stage import Manifest, StageSpec
 from shared.datafiles import DataFiles
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
-from shared.ports import Recommender
 from shared.run_factory import new_run
 from shared.testing.fakes import FakeExecutor
 
@@ -80,13 +81,23 @@ class Plane:
         self.stages, clock = Stages(artifacts), Clock()
         outputs, registry = SqlStageOutputs(self.engine), SqlRegistry(self.engine)
         bases = StageCache(self.runs, registry, artifacts, outputs, DataFiles(()), "a benchmark")
-        snapshots = Snapshots(SqlEventLog(self.engine), SqlEventDays(self.engine), artifacts)
-        kind = Runs(rollouts, self.stages, snapshots, clock, (), bases, Admissions(self.runs, clock, count))
+        snapshots = Snapshots(SqlEventLog(self.engine), SqlEventDays(self.engine), artifacts, id_hash(self.engine))
+        recommenders = SqlRecommenders(self.engine)
+        kind = Runs(
+            rollouts,
+            self.stages,
+            snapshots,
+            clock,
+            AllowLists(()),
+            bases,
+            Admissions(self.runs, clock, count),
+            recommenders,
+        )
         self.reconciler = Reconciler(kind, clock)
         self.ids = [f"r{number:06}" for number in range(count)]
         for id in self.ids:
             now = clock.now()
-            recommender = Recommender(f"films-{id}", 1, recommender_spec(f"films-{id}", split={"refit": False}), now, now)
+            recommender = recommenders.put(recommender_spec(f"films-{id}", split={"refit": False}), now, "bench").recommender
             self.runs.create(new_run(recommender, id, "full", "a benchmark", None, now), "bench")
 
 

@@ -41,6 +41,7 @@ from services.eventlog.sql import SqlEventLog
 from services.gateway.event_intake import EventIntake
 from services.store.engine import open_engine, sqlite_url
 from shared.contracts.events import Event, Impression, Interaction, Shown
+from shared.domain.entity_ids import IdHash, IdKinds
 from shared.ports import EventLog
 from shared.testing.event_oracle import Oracle
 from tests.servers.nats_server import NatsServer
@@ -159,8 +160,9 @@ def _streamed(folder: Path, seconds: float) -> Iterator[Row]:
 
 
 def _send_batches(log: EventLog, seconds: float) -> Sent:
-    recommenders: Any = SimpleNamespace(get=lambda name: SimpleNamespace(spec=_SPEC))
-    intake = EventIntake(recommenders, log, SimpleNamespace(now=lambda: datetime.now(UTC)))
+    recommenders: Any = SimpleNamespace(get=lambda name: SimpleNamespace(spec=_SPEC, ids=IdKinds("integer", "integer")))
+    clock = SimpleNamespace(now=lambda: datetime.now(UTC))
+    intake = EventIntake(recommenders, log, clock, IdHash(b"bench"), lambda _: ())
     return send(_batch, intake.record, seconds)
 
 

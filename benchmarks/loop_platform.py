@@ -30,7 +30,7 @@ from services.control.placement import Placement, warmth
 from services.control.reconcile import Reconciler
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts, Sources
-from services.control.runs import Runs
+from services.control.runs import AllowLists, Runs
 from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
@@ -44,6 +44,7 @@ from services.monitor.retrain_signals import Monitor
 from services.sources import code_version
 from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine, sqlite_url
+from services.store.installation import id_hash
 from services.store.migrate import upgrade
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
@@ -221,14 +222,18 @@ class Platform:
         self.retrainers: SqlResources[RetrainerStatus, RetrainerSpec] = SqlResources(engine, "retrainer", RetrainerStatus, RetrainerSpec)
         artifacts, events, mirrors = FsspecArtifacts(str(home / "artifacts")), SqlEventLog(engine), SqlShadowTotals(engine)
         server, self.stages, roots = OnnxServer(artifacts), Stages(home / "work", clock), (str(data.absolute()),)
-        stores = Stores(self.routes, self.registry, artifacts, self.recommenders, events, mirrors, SqlCatalogue(engine), OpenIndexes())
+        stores = Stores(
+            self.routes, self.registry, artifacts, self.recommenders, events, mirrors, SqlCatalogue(engine), OpenIndexes(), id_hash(engine)
+        )
         self.gateway = Gateway(stores, server, clock, "bench", random.Random(seed).random)  # noqa: S311
         undo.callback(self.gateway.close)
         self.monitor = Monitor(self.recommenders, self.routes, self.registry, events, SqlDriftSamples(engine), artifacts, clock)
         self._placement = Placement(self.routes, self.rollouts, self.registry, server, clock, warmth(self.recommenders))
         bases = StageCache(self.runs, self.registry, artifacts, SqlStageOutputs(engine), DataFiles(roots), code_version())
-        snapshots = Snapshots(events, SqlEventDays(engine), artifacts)
-        runs = Runs(self.rollouts, self.stages, snapshots, clock, roots, bases, Admissions(self.runs, clock, 1))
+        snapshots = Snapshots(events, SqlEventDays(engine), artifacts, id_hash(engine))
+        runs = Runs(
+            self.rollouts, self.stages, snapshots, clock, AllowLists(roots), bases, Admissions(self.runs, clock, 1), self.recommenders
+        )
         kind = Rollouts(self.rollouts, self.routes, self.registry, server, Sources(SqlKpis(engine), mirrors), self._placement, clock)
         self._retrain = Retrainers(
             self.retrainers,

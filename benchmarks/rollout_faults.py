@@ -33,6 +33,7 @@ from services.gateway import Gateway
 from services.gateway.gateway import Stores
 from services.index.opening import OpenIndexes
 from services.store.catalogue import SqlCatalogue
+from services.store.installation import id_hash
 from services.store.shadow_totals import SqlShadowTotals
 from services.triton.embedded import EmbeddedTriton
 from services.triton.model_server import TritonServer
@@ -132,7 +133,9 @@ class Stand:
         world, engine, self.clock = self.world, self.world.engine, Clock()
         self.scorer, self.looks, mirrors = Spoiled(server, seed), Looks(engine), SqlShadowTotals(engine)
         events, catalogue = SqlEventLog(engine), SqlCatalogue(engine)
-        stores = Stores(world.routes, world.registry, world.artifacts, world.recommenders, events, mirrors, catalogue, OpenIndexes())
+        stores = Stores(
+            world.routes, world.registry, world.artifacts, world.recommenders, events, mirrors, catalogue, OpenIndexes(), id_hash(engine)
+        )
         self.gateway = Gateway(stores, self.scorer, self.clock, "bench")
         undo.callback(self.gateway.close)
         self._placement = Placement(world.routes, world.rollouts, world.registry, server, self.clock, warmth(world.recommenders))

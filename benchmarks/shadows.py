@@ -38,6 +38,7 @@ from services.gateway import Answer, Gateway, Question, Stores
 from services.index.opening import OpenIndexes
 from services.store.catalogue import SqlCatalogue
 from services.store.clock import DatabaseClock
+from services.store.installation import id_hash
 from services.store.shadow_totals import SqlShadowTotals
 from services.triton.embedded import EmbeddedTriton
 from services.triton.model_server import TritonServer
@@ -123,7 +124,17 @@ class Stand:
             raise SystemExit(f"Triton does not serve all versions: {faults}")
         self._scorer, self._mirrors = Delayed(server), SqlShadowTotals(world.engine)
         events, catalogue = SqlEventLog(world.engine), SqlCatalogue(world.engine)
-        stores = Stores(world.routes, world.registry, world.artifacts, world.recommenders, events, self._mirrors, catalogue, OpenIndexes())
+        stores = Stores(
+            world.routes,
+            world.registry,
+            world.artifacts,
+            world.recommenders,
+            events,
+            self._mirrors,
+            catalogue,
+            OpenIndexes(),
+            id_hash(world.engine),
+        )
         self._gateway = Gateway(stores, self._scorer, DatabaseClock(world.engine), "bench")
         undo.callback(self._gateway.close)
         refreshes = Loop("gateway", [self._gateway.refresh], 0.1)

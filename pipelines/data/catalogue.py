@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import polars as pl
 
+from pipelines.data.ids import check_table_keys, keyed, text_of
 from pipelines.data.pages import check_items
 from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.validate import check_key_types
 from shared.contracts.spec import RecommenderSpec, Table
+from shared.domain.entity_ids import IdKind
 
 
 def open_items(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows:
-    return _open(spec.data.items, reach)
+    return _open(spec.data.items, reach, reach.kinds.item)
 
 
 def open_users(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows | None:
-    return None if spec.data.users is None else _open(spec.data.users, reach)
+    return None if spec.data.users is None else _open(spec.data.users, reach, reach.kinds.user)
 
 
 def read_items(source: SourceRows, spec: RecommenderSpec) -> pl.DataFrame:
@@ -35,10 +37,12 @@ def read_users(source: SourceRows, spec: RecommenderSpec) -> pl.DataFrame:
     return _read(source, spec.data.users.key, spec.schema_.user)
 
 
-def _open(table: Table, reach: ReadableRoots) -> SourceRows:
+def _open(table: Table, reach: ReadableRoots, kind: IdKind | None) -> SourceRows:
     """Opens a table. Without types in the file, keys and columns with a range are read as text: validation (pipelines/data/validation) then
     reports bad numbers per row."""
     source = open_source(table, reach, (table.key,), as_text=(table.key, *table.validate_.range))
+    if kind == "text" or source.has_types:
+        source = keyed(source, table.key, kind, reach.ids)
     if source.has_types:
         check_key_types(source, (table.key,))
     return source
@@ -47,6 +51,7 @@ def _open(table: Table, reach: ReadableRoots) -> SourceRows:
 def _read(source: SourceRows, key: str, named: str) -> pl.DataFrame:
     with readable(source.name):
         frame = source.frame.collect()
+    check_table_keys(frame, key, source.name)
     if key != named:
-        frame = frame.drop(named, strict=False).rename({key: named})
+        frame = frame.drop(named, strict=False).rename({key: named, text_of(key): text_of(named)}, strict=False)
     return frame.with_columns(pl.col(named).cast(pl.Int64)).sort(named)

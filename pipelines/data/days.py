@@ -55,8 +55,14 @@ def write_part(rows: pl.DataFrame, path: Path) -> None:
 
 def day_of(parts: Sequence[Path]) -> pl.LazyFrame:
     """Returns a day's interactions in the log's order, with the columns and values of an export."""
-    columns = ("seq", "user", "item", "value", "kind", "at")  # later parts may have further columns
-    events = pl.concat([pl.scan_parquet(path).select(columns) for path in parts]).sort("at", "seq")
+    columns = ("seq", "user", "item", "value", "kind", "at", "user_id", "item_id")  # later parts may have further columns
+    events = pl.concat([_with_ids(pl.scan_parquet(path)).select(columns) for path in parts]).sort("at", "seq")
     # polars divides by a constant with a multiplication, which is off by a bit
     time = pl.col("at").dt.epoch("us").map_batches(lambda at: pl.Series(at.to_numpy() / 1e6), pl.Float64)
-    return events.select("user", "item", "value", time.alias("time"), "kind")
+    return events.select("user", "item", "value", time.alias("time"), "kind", "user_id", "item_id")
+
+
+def _with_ids(part: pl.LazyFrame) -> pl.LazyFrame:
+    """Adds the columns of text ids to a part that was written before they existed."""
+    missing = {"user_id", "item_id"} - set(part.collect_schema().names())
+    return part.with_columns(pl.lit(None, pl.String).alias(name) for name in sorted(missing)) if missing else part

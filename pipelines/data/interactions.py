@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.data.days import day_of
+from pipelines.data.ids import keyed, text_of
 from pipelines.data.pages import check_page_type, is_page, without_views
 from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.times import seconds
@@ -18,18 +19,31 @@ from pipelines.data.validate import check_key_types, check_label_type, check_tim
 from shared.contracts.events import PAGE
 from shared.contracts.quantities import NumberComparison
 from shared.contracts.spec import RecommenderSpec
+from shared.domain.entity_ids import UNFIXED, IdKinds
 from shared.domain.errors import BadData
 
 JUDGED = "validation.label"
 """Helper column, not part of an event."""
-EVENT_COLUMNS = {"user": pl.Int64, "item": pl.Int64, "value": pl.Float64, "time": pl.Float64, "kind": pl.String}
+EVENT_COLUMNS = {
+    "user": pl.Int64,
+    "item": pl.Int64,
+    "value": pl.Float64,
+    "time": pl.Float64,
+    "kind": pl.String,
+    "user_id": pl.String,
+    "item_id": pl.String,
+}
 
 
 def open_interactions(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows:
     """Opens the user's files and checks column types; pipelines/data/validation checks the values."""
     schema = spec.schema_
     columns = (schema.user, schema.item, schema.time, schema.label.column, *((schema.page,) if schema.page else ()))
-    source = open_source(spec.data.interactions, reach, columns, spare=True)
+    ids = {schema.user: reach.kinds.user, schema.item: reach.kinds.item}
+    texts = [column for column, kind in ids.items() if kind == "text"]
+    source = open_source(spec.data.interactions, reach, columns, spare=True, as_text=texts)
+    for column, kind in ids.items():
+        source = keyed(source, column, kind, reach.ids)
     check_key_types(source, (schema.user, schema.item))
     check_time_type(source, schema.time)
     check_label_type(source, schema.label.column)
@@ -39,29 +53,37 @@ def open_interactions(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows
 
 
 def from_file(source: SourceRows, spec: RecommenderSpec, extra: Mapping[str, str] | None = None) -> pl.LazyFrame:
-    """Returns the file's interactions, without page views. `extra`: further columns by new name."""
+    """Returns the file's interactions, without page views. `extra`: further columns by new name. Text ids of users stay, as `id.user`."""
     schema = spec.schema_
+    names = source.frame.collect_schema().names()
+    texts = {text_of("user"): text_of(schema.user)} if text_of(schema.user) in names else {}
     return without_views(source.frame, schema).select(
         user=pl.col(schema.user).cast(pl.Int64),
         item=pl.col(schema.item).cast(pl.Int64),
         time=seconds(schema.time, source.frame.collect_schema()[schema.time]),
         label=holds(pl.col(schema.label.column).cast(pl.Float64), spec.positive()),
-        **{name: pl.col(column) for name, column in (extra or {}).items()},
+        **{name: pl.col(column) for name, column in {**(extra or {}), **texts}.items()},
     )
 
 
-def from_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec) -> pl.LazyFrame:
-    return plain_events(read_events(stretches, spec))
+def from_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kinds: IdKinds = UNFIXED) -> pl.LazyFrame:
+    return plain_events(read_events(stretches, spec, kinds))
 
 
-def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec) -> pl.LazyFrame:
+def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kinds: IdKinds = UNFIXED) -> pl.LazyFrame:
     """Reads the platform's feedback, oldest first, with its label. Each group of files is a CSV or the parts of a day. Drops kinds that are
-    never positive or unknown to the spec; events older than kinds are positive if they have no value."""
-    return _read_stretches(stretches).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
+    never positive or unknown to the spec; events older than kinds are positive if they have no value. Text ids stay, as `id.user` and
+    `id.item`; drops events with ids of another kind, of an earlier recommender of the same name."""
+    events = _read_stretches(stretches).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
+    for entity in ("user", "item"):
+        text = pl.col(f"{entity}_id")
+        events = events.filter(text.is_not_null() if kinds.of(entity) == "text" else text.is_null())
+    texts = {f"{entity}_id": text_of(entity) for entity in ("user", "item") if kinds.of(entity) == "text"}
+    return events.drop({"user_id", "item_id"} - texts.keys()).rename(texts)
 
 
 def plain_events(events: pl.LazyFrame) -> pl.LazyFrame:
-    return events.select("user", "item", "time", label=JUDGED)
+    return events.select("user", "item", pl.selectors.by_name(text_of("user"), require_all=False), "time", label=JUDGED)
 
 
 def views_from_events(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
@@ -76,13 +98,13 @@ def _read_stretches(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
 def _exported(path: Path) -> pl.LazyFrame:
     with readable("events.csv"):
         with path.open(encoding="utf-8") as lines:
-            kinds = "kind" in lines.readline()
-        events = pl.read_csv(path, schema={name: kind for name, kind in EVENT_COLUMNS.items() if kinds or name != "kind"})
+            names = lines.readline().strip().split(",")
+        events = pl.read_csv(path, schema={name: kind for name, kind in EVENT_COLUMNS.items() if name in names})
     for column in ("user", "item", "time"):
         if events[column].null_count():
             raise BadData(f"events.csv: column '{column}' has {events[column].null_count():,} nulls")
-    if not kinds:
-        events = events.with_columns(kind=pl.lit(None, pl.String))
+    missing = [name for name in EVENT_COLUMNS if name not in names]
+    events = events.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
     return events.lazy().select(*EVENT_COLUMNS)
 
 

@@ -27,17 +27,24 @@ from shared.contracts.validation_report import FaultyFile
 from shared.datafiles import data_files, data_objects, is_object, kind_of
 from shared.datafiles.object_store import ObjectStore
 from shared.datafiles.objects import layout
+from shared.domain.entity_ids import UNFIXED, IdHash, IdKinds
 from shared.domain.errors import BadData
 
 _INFERRED = 10_000
 
 
+LOCAL_IDS = IdHash(b"local")
+"""Hash of text ids for work without an installation: its keys are never stored."""
+
+
 @dataclass(frozen=True)
 class ReadableRoots:
-    """Roots that a stage may read, and the folder for copies."""
+    """Roots that a stage may read, the folder for copies, and how ids are read."""
 
     roots: tuple[str, ...]
     scratch: Path
+    kinds: IdKinds = UNFIXED
+    ids: IdHash = LOCAL_IDS
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ _WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
 
 
 def check_keys(source: SourceRows, columns: tuple[str, ...]) -> None:
-    """Raises BadData unless keys are integers without nulls."""
+    """Raises BadData unless keys are integers without nulls; text ids have keys already."""
     for column in columns:
         check_filled(source, column)
     check_key_types(source, columns)
@@ -29,7 +29,7 @@ def check_key_types(source: SourceRows, columns: tuple[str, ...]) -> None:
     for column in columns:
         dtype = _dtype(source, column)
         if not dtype.is_integer():
-            raise BadData(f"{source.name}: column '{column}' is {dtype}; keys must be integers{_advice(dtype)}")
+            raise BadData(f"{source.name}: column '{column}' is {dtype}; ids must be integers or text")
 
 
 def check_fits(source: SourceRows, column: str) -> None:
@@ -99,7 +99,3 @@ def check_interactions(frame: pl.LazyFrame, name: str, user: str, item: str, lab
 def _dtype(source: SourceRows, column: str) -> pl.DataType:
     with readable(source.name):
         return source.frame.collect_schema()[column]
-
-
-def _advice(dtype: pl.DataType) -> str:
-    return "; text keys are not supported" if dtype == pl.String else ""

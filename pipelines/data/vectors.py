@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import polars as pl
 
+from pipelines.data.ids import keyed
 from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.validate import check_table
 from shared.contracts.features import VectorOf
 from shared.contracts.sources import Place
+from shared.domain.entity_ids import IdKind
 from shared.domain.errors import BadData
 
 
-def open_vectors(of: VectorOf, reach: ReadableRoots) -> SourceRows:
-    source = open_source(Place(uri=of.source), reach, (of.of, of.column))
+def open_vectors(of: VectorOf, reach: ReadableRoots, kind: IdKind | None = None) -> SourceRows:
+    source = keyed(open_source(Place(uri=of.source), reach, (of.of, of.column)), of.of, kind, reach.ids)
     check_table(source, of.of)
     dtype = source.frame.collect_schema()[of.column]
     if not isinstance(dtype, pl.List | pl.Array):

@@ -13,6 +13,7 @@ import polars as pl
 
 from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.dedup import thin
+from pipelines.data.ids import with_kinds, without_texts
 from pipelines.data.interactions import from_file, latest, open_interactions
 from pipelines.data.pages import of_users, views
 from pipelines.data.sources import ReadableRoots, open_source, readable
@@ -55,6 +56,7 @@ class ExplainedFit:
 
 def fit_on_data(spec: RecommenderSpec, reach: ReadableRoots, most: int, reads: Reads = "deep") -> ExplainedFit:
     """Fits on about `most` interactions."""
+    reach = with_kinds(spec, reach)
     tables = judge_tables(spec, reach, {}, reach.scratch / "bad", reach.scratch / "validation")
     table, people = tables.items.source, tables.users.source if tables.users else None
     items = _with_vectors(read_items(table, spec), spec, spec.schema_.item, table.name, reach)
@@ -66,7 +68,7 @@ def fit_on_data(spec: RecommenderSpec, reach: ReadableRoots, most: int, reads: R
     if refused is not None and (judged.profile is None or not tables.items.has_rows):
         raise refused
     source = judged.source
-    frame, pages = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), views(source, spec)
+    frame, pages = without_texts(from_file(source, spec, {f"{EXTRA}{name}": name for name in extra})), views(source, spec)
     if spec.data.interactions.since:
         stretch = spec.data.interactions.since.total_seconds()
         pages = latest(pages, stretch, frame) if pages is not None else None

@@ -1,6 +1,7 @@
 """ETL: turns the user's files and the platform's events into validated, split and encoded Parquet.
 
 Publishes:
+- user_ids.parquet, if ids of users are text: key and id of each user
 - train.parquet and holdout.parquet: user, item, time, label, user_code, item_row and per-row features (pipelines.features.prepared)
 - firsts.parquet, and history.parquet: each known user-item pair, those of parents included
 - items.parquet (raw catalogue, ordered by key) and items.features.parquet (its features, row by row)
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ import polars as pl
 
 from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.dedup import thin
+from pipelines.data.ids import USER_IDS, text_of, with_kinds, without_texts, write_user_ids
 from pipelines.data.interactions import from_file, latest, open_interactions, read_events, views_from_events
 from pipelines.data.pages import of_users, views
-from pipelines.data.sources import ReadableRoots, readable
+from pipelines.data.sources import ReadableRoots, SourceRows, readable
 from pipelines.data.split import SplitRows, split
 from pipelines.data.validate import check_interactions
 from pipelines.data.validation.events import EVENTS
@@ -44,6 +46,8 @@ from pipelines.stages.replay import HELD, PAST, held_out, past, past_users
 from pipelines.stages.runner import Context, main
 from pipelines.stages.user_overrides import with_written
 from pipelines.stages.vectors import TableVectors
+from shared.contracts.stage import ID_KEY
+from shared.domain.entity_ids import IdHash
 from shared.domain.errors import BadData, Invalid
 from shared.stage_process import Outcome
 
@@ -76,19 +80,20 @@ def run(context: Context) -> Outcome:
 
 
 def _run(context: Context, chosen: Engine) -> Outcome:
-    spec, log = context.spec.recommender, context.log
-    tables = judged_tables(context, _reach(context))
+    spec, log, reach = context.spec.recommender, context.log, _reach(context)
+    log.info("ids: kinds read users=%s items=%s", reach.kinds.user, reach.kinds.item)
+    tables = judged_tables(context, reach)
     table, people = tables.items.source, tables.users.source if tables.users else None
     parent_graph = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" and context.has("parent", FEATURES) else None
     family = family_of(spec.model.family, context.spec.families)
     check_params(family, spec.model)
     reads = parent_graph.reads if parent_graph else family.reads  # training refuses a warm run whose family differs from its parent's
-    vectors = TableVectors(context, _reach(context), reads)
+    vectors = TableVectors(context, reach, reads)
     for judged, key in zip(tables, (spec.schema_.item, spec.schema_.user), strict=False):
         vectors.check(judged.source, key)
-    interactions = _warm(context, tables) if context.spec.mode == "warm" else _full(context, tables)
+    interactions = _warm(context, tables, reach) if context.spec.mode == "warm" else _full(context, tables, reach)
     items = read_items(table, spec)
-    frame, thinned = _normalised(context, interactions.frame, interactions.name)
+    frame, thinned, user_ids = _normalised(context, interactions.frame, interactions.name)
     parts = split(frame, spec.split, interactions.name)
 
     items = vectors.join(items, spec.schema_.item)
@@ -109,6 +114,8 @@ def _run(context: Context, chosen: Engine) -> Outcome:
 
     files, rows = _write(context, ready, parts, history, parent_graph is not None)
     files |= remembered(context, tables) | vectors.files()
+    if user_ids is not None:
+        files[USER_IDS] = _user_ids(context, user_ids, people, interactions.name)
     log.info("rows: split train=%d holdout=%d", rows["train"], rows["holdout"])
     digests = (*interactions.digests, *(source.digest() for source in (table, people) if source), *vectors.digests, *written)
     facts = {
@@ -117,11 +124,12 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         "split": _stretch(parts),
         "cardinalities": graph.cardinalities(),
         "mode": context.spec.mode,
+        "ids": {"user": reach.kinds.user, "item": reach.kinds.item},
         "validation": interactions.validation,
     }
     if vectors.facts:
         facts["encoded"] = vectors.facts
-    shutil.rmtree(_reach(context).scratch, ignore_errors=True)  # holds second copies of fetched files
+    shutil.rmtree(reach.scratch, ignore_errors=True)  # holds second copies of fetched files
     return Outcome(files, {f"rows.{side}": float(count) for side, count in rows.items()} | {"rows.items": float(len(items))}, facts)
 
 
@@ -139,12 +147,12 @@ def _build_graph(
     return graph
 
 
-def _full(context: Context, tables: JudgedTables) -> Interactions:
+def _full(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Interactions:
     spec = context.spec.recommender
-    source = open_interactions(spec, _reach(context))
+    source = open_interactions(spec, reach)
     extra = extra_columns(spec, source.frame.collect_schema())
     stretches = _events(context) if spec.data.interactions.also == "events" else []
-    admitted = admit(context, source, tables, read_events(stretches, spec) if stretches else None)
+    admitted = admit(context, source, tables, read_events(stretches, spec, reach.kinds) if stretches else None)
     source = admitted.source
     frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), [source.digest()]
     pages = views(source, spec)
@@ -160,11 +168,11 @@ def _full(context: Context, tables: JudgedTables) -> Interactions:
     return Interactions(_since(context, frame, frame), source.name, tuple(digests), facts, extra, admitted.facts, pages)
 
 
-def _warm(context: Context, tables: JudgedTables) -> Interactions:
+def _warm(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Interactions:
     if not context.has("parent", FEATURES):
         raise Invalid("retrain.mode: a warm run needs a parent run; start a full run")
     spec, stretches = context.spec.recommender, _events(context)
-    events = read_events(stretches, spec) if stretches else None
+    events = read_events(stretches, spec, reach.kinds) if stretches else None
     count = int(events.select(pl.len()).collect().item()) if events is not None else 0
     if events is None or count < MIN_EVENTS:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}; wait, or start a full run")
@@ -179,7 +187,11 @@ def _warm(context: Context, tables: JudgedTables) -> Interactions:
 
 
 def _reach(context: Context) -> ReadableRoots:
-    return ReadableRoots(context.spec.data_roots, context.scratch / "sources")
+    """Returns what etl may read, with the kinds of ids: those that are fixed, else those of the data."""
+    reach = ReadableRoots(context.spec.data_roots, context.scratch / "sources", context.spec.ids)
+    if context.has("ids", ID_KEY):
+        reach = replace(reach, ids=IdHash(bytes.fromhex(context.fetch("ids", ID_KEY).read_text())))
+    return with_kinds(context.spec.recommender, reach)
 
 
 def _events(context: Context) -> list[list[Path]]:
@@ -199,11 +211,16 @@ def _since(context: Context, frame: pl.LazyFrame, data: pl.LazyFrame) -> pl.Lazy
     return latest(frame, since.total_seconds(), data) if since else frame
 
 
-def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.LazyFrame, dict[str, int]]:
-    """Writes the interactions to disk in one streaming pass, for all later reads; also returns the number of rows each rule left out."""
+def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.LazyFrame, dict[str, int], pl.LazyFrame | None]:
+    """Writes the interactions to disk in one streaming pass, for all later reads; also returns the number of rows each rule left out, and
+    the key and id of users with text ids."""
     spec = context.spec.recommender
     with readable(name):
         written = _laid_down(frame, context.scratch / "interactions.parquet")
+    text = text_of("user")
+    has_text = text in written.collect_schema().names()
+    user_ids = written.select(key="user", id=text) if has_text else None
+    written = without_texts(written)
     parent_history = pl.scan_parquet(context.fetch("parent", "history.parquet")) if context.spec.mode == "warm" else None
     thinned = thin(written, spec.data.interactions, parent_history)
     for rule, count in thinned.facts.items():
@@ -211,7 +228,16 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.La
     checked = _laid_down(thinned.frame, context.scratch / "thinned.parquet") if any(thinned.facts) else written
     schema, need_both = spec.schema_, spec.model.params.wants_both_labels(full=context.spec.mode == "full")
     check_interactions(checked, name, schema.user, schema.item, schema.label.column, need_both)
-    return checked, thinned.facts
+    return checked, thinned.facts, user_ids
+
+
+def _user_ids(context: Context, pairs: pl.LazyFrame, people: SourceRows | None, name: str) -> Path:
+    """Writes the ids of users; raises BadData if two of them have one key."""
+    table, users = context.spec.recommender.data.users, [pairs]
+    if people is not None and table is not None:
+        users.append(people.frame.select(key=table.key, id=text_of(table.key)))
+    earlier = [context.fetch("parent", USER_IDS)] if context.has("parent", USER_IDS) else []
+    return write_user_ids(users, earlier, context.out(USER_IDS), name)
 
 
 def _seen_by_known(context: Context, pages: pl.LazyFrame, frame: pl.LazyFrame) -> pl.LazyFrame:

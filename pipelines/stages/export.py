@@ -15,16 +15,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.arrays import write_arrays
-from pipelines.evaluation.scorers import unit_answers, unit_scorer
+from pipelines.data.ids import USER_IDS, text_of
+from pipelines.evaluation.scorers import Scorer, unit_answers, unit_scorer
 from pipelines.export import neighbours
 from pipelines.export.card import begin_card
 from pipelines.export.online import newest, write_online
 from pipelines.export.parity import answers, choose_pairs
-from pipelines.export.recommendations import RankingVectors, write_recommendations
+from pipelines.export.recommendations import Entities, RankingVectors, write_recommendations
 from pipelines.export.unit import named, write_unit
 from pipelines.export.vectors import USERS as USER_VECTORS
 from pipelines.export.vectors import vectors_by_key
-from pipelines.features.graph import load_graph
+from pipelines.features.graph import Graph, load_graph
 from pipelines.features.raw import item_columns, signature
 from pipelines.inputs.eval_pairs import read_meetings, read_raw
 from pipelines.inputs.tables import USERS
@@ -34,7 +35,8 @@ from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.etl import FIRSTS
 from pipelines.stages.runner import Context, main
 from shared.contracts.card import CARD
-from shared.serving.signature import FRESH, INDEX, OUTPUT, RECOMMENDATIONS
+from shared.serving.signature import FRESH, INDEX, ITEM_IDS, OUTPUT, RECOMMENDATIONS
+from shared.serving.text_column import text_arrays
 from shared.stage_process import Outcome
 
 _FRESH = 1000
@@ -68,6 +70,9 @@ def run(context: Context) -> Outcome:
         FRESH: _array(context, FRESH, _fresh(context, items[graph.item])),
         "users.npy": _array(context, "users.npy", np.sort(graph.key(graph.user).state.values.to_numpy())),
     }
+    item_ids = items.get_column(text_of(graph.item), default=None)
+    if item_ids is not None:
+        files[ITEM_IDS] = write_arrays(context.out(ITEM_IDS), text_arrays(item_ids))
     files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families).embeddings(codes)
     extra_metrics: dict[str, float] = {}
@@ -88,17 +93,33 @@ def run(context: Context) -> Outcome:
             extra_metrics = {"export.index_recall": index.recall, "export.index_bytes": float(len(index.content))}
     if spec.serve.batch is not None:
         files[RECOMMENDATIONS] = context.out(RECOMMENDATIONS)
-        score, known_users = unit_scorer(files[served.file], served, raw), np.sort(graph.key(graph.user).state.values.to_numpy())
-        liked = pl.scan_parquet(context.fetch("etl", "history.parquet")).filter(pl.col("label") == 1).select("user", "item").collect()
-        keys = items[graph.item].to_numpy()
-        count = write_recommendations(files[RECOMMENDATIONS], score, known_users, keys, liked, spec.serve.batch.k, vectors, log)
-        log.info("recommendations: written users=%d", count)
+        ranked = Entities(items[graph.item].to_numpy(), items[graph.item] if item_ids is None else item_ids)
+        count = _recommendations(context, unit_scorer(files[served.file], served, raw), graph, ranked, vectors)
         extra_metrics["export.recommended_users"] = float(count)
     begun = begin_card(context.spec, graph, model.tables, model.meaning)
     files[CARD] = _text(context, CARD, begun.model_dump_json(indent=1))
     metrics = {"export.parity": parity, "export.bytes": float(size), "export.seconds": time.monotonic() - started}
     metrics |= extra_metrics
     return Outcome(files, metrics, {"parity_rows": len(users), "inputs": [model_input.name for model_input in served.inputs]})
+
+
+def _recommendations(context: Context, score: Scorer, graph: Graph, items: Entities, vectors: RankingVectors | None) -> int:
+    """Writes the table of recommendations; returns the number of users with items."""
+    batch = context.spec.recommender.serve.batch
+    assert batch is not None
+    liked = pl.scan_parquet(context.fetch("etl", "history.parquet")).filter(pl.col("label") == 1).select("user", "item").collect()
+    users = _known_users(context, graph)
+    count = write_recommendations(context.out(RECOMMENDATIONS), score, users, items, liked, batch.k, vectors, context.log)
+    context.log.info("recommendations: written users=%d", count)
+    return count
+
+
+def _known_users(context: Context, graph: Graph) -> Entities:
+    keys = graph.key(graph.user).state.values.sort()
+    if not context.has("etl", USER_IDS):
+        return Entities(keys.to_numpy(), keys)
+    ids = pl.DataFrame({"key": keys}).join(pl.read_parquet(context.fetch("etl", USER_IDS)), on="key", how="left", maintain_order="left")
+    return Entities(keys.to_numpy(), ids["id"])
 
 
 def _fresh(context: Context, items: pl.Series) -> NDArray[np.int64]:

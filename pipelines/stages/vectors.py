@@ -53,7 +53,8 @@ class TableVectors:
                 with of_feature(of):
                     table = self._encoded(table, of, of.encode)
             else:
-                source = open_vectors(of, self.reach)
+                schema, kinds = self.context.spec.recommender.schema_, self.reach.kinds
+                source = open_vectors(of, self.reach, kinds.item if key == schema.item else kinds.user)
                 table = with_vectors(table, source, of)
                 self.digests.append(source.digest())
         return table

@@ -327,7 +327,7 @@ FRAMEWORK = ("/openapi.json",)
 
 def table(rooms: Iterable[RoleRouter]) -> tuple[Permission, ...]:
     permissions = [
-        Permission(method, route.path, route.need, route.audited, route.scoped)
+        Permission(method, route.path_format, route.need, route.audited, route.scoped)
         for room in rooms
         for route in room.router.routes
         if isinstance(route, RoleRoute)

@@ -17,6 +17,7 @@ from shared.contracts.online import OnlineView
 from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.drift.reading import DriftLook
+from shared.domain.entity_ids import IdHash
 from shared.domain.queue import AdmissionDecision
 from shared.domain.retention import Sweep
 from shared.domain.stage_reuse import RunForecast
@@ -91,6 +92,7 @@ class ControlParts:
     artifacts: ArtifactStore
     server: ModelServer
     clock: Clock
+    ids: IdHash
     tokens: TokenStore
     audit: AuditLog
     drift: Callable[[str], DriftLook | None]

@@ -15,7 +15,7 @@ from services.api.access import is_json
 from services.api.json_bodies import check_values, is_doubtful, parse
 from services.api.rate_limits import BULK
 from shared.contracts.error_text import fault_message
-from shared.contracts.events import Event, Interaction, PageView, Shown, event_model
+from shared.contracts.events import Action, Event, PageView, Shown, event_model
 from shared.contracts.text import unkeepable
 
 NDJSON = "application/x-ndjson"
@@ -24,7 +24,7 @@ MOST_LINES = 10_000
 MAX_LINE = 64 * 1024
 LISTED = 100
 """Faults that an answer lists."""
-_MODELS = (Interaction, PageView, Shown)
+_MODELS = (Action, PageView, Shown)
 _REF = "#/components/schemas/{}"
 _EVENT = {"anyOf": [{"$ref": _REF.format(model.__name__)} for model in _MODELS]}
 _BATCH = {

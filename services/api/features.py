@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Path
-from pydantic import AwareDatetime, BaseModel, ConfigDict, FailFast, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, FailFast, Field, WithJsonSchema
 
 from services.api.access import RoleRouter, Who
 from services.api.dependencies import ControlParts, With
+from services.api.ids import IdPath, fix_ids, reader_of, user_in_path
 from services.api.rate_limits import BULK
-from shared.contracts.events import Key
+from shared.contracts.events import ID_SCHEMA, Id
 from shared.contracts.online import OnlineColumn, OnlineView, View
 from shared.contracts.quantities import write_duration
 from shared.domain.access import Role
@@ -24,7 +25,6 @@ room = RoleRouter("features")
 
 MOST_AT_ONCE = 5_000
 ViewPath = Annotated[str, Path(pattern=rf"^{VIEW}$", description="The view's name.")]
-KeyPath = Annotated[int, Path(ge=-(2**63), lt=2**63, description="The key, such as the user's.")]
 _Scalar = int | float | str
 _Said = dict[str, _Scalar | list[_Scalar | None]]
 
@@ -58,14 +58,14 @@ class FeatureRow(BaseModel):
 
 
 class KeyFeatures(BaseModel):
-    key: int = Field(description="Key of the request.")
+    key: Annotated[int | str, WithJsonSchema(ID_SCHEMA)] = Field(description="Id of the request.")
     rows: list[FeatureRow] = Field(description="Rows, the newest first; a column that a row lacks is taken from the next row.")
 
 
 class RowWrite(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    key: Key = Field(description="The key, such as the user's.")
+    key: Id = Field(description="Id of the user.")
     at: AwareDatetime | None = Field(None, description="Event time; now, if absent.")
     values: dict[str, Any] = Field(description="Values by column; null for an unknown value. The row has all that is known at its time.")
 
@@ -106,16 +106,19 @@ def put_features(parts: With, who: Who, name: str, view: ViewPath, body: RowWrit
     none."""
     wanted = _writable(_views(parts, name), name, view)
     now = parts.clock.now()
-    rows = [_row(wanted, number, row, now) for number, row in enumerate(body.rows)]
+    ids = reader_of(parts, name, user=body.rows[0].key if body.rows else None)
+    rows = [_row(wanted, number, ids.user(row.key, f"rows.{number}.key"), row, now) for number, row in enumerate(body.rows)]
+    fix_ids(parts, name, ids)
     parts.features.history.append(name, view, rows)
     standing = parts.features.store.write(name, view, rows) if rows else 0
     metrics.FEATURES_WRITTEN.labels(name, view).inc(len(rows))
     return RowsWritten(accepted=len(rows), standing=standing)
 
 
-@room.get("/v1/features/{name}/{view}/{key}", Role.OPERATOR)
-def get_features(parts: With, name: str, view: ViewPath, key: KeyPath) -> KeyFeatures:
-    """Returns what versions read of the key now, as far as the feature store has it."""
+@room.get("/v1/features/{name}/{view}/{key:path}", Role.OPERATOR)
+def get_features(parts: With, name: str, view: ViewPath, key: IdPath) -> KeyFeatures:
+    """Returns what versions read of the user now, as far as the feature store has it."""
+    id, user = user_in_path(parts, name, key)
     places: dict[str, timedelta | None] = {}
     for version, views in _views(parts, name).items():
         for online_view in views:
@@ -123,12 +126,12 @@ def get_features(parts: With, name: str, view: ViewPath, key: KeyPath) -> KeyFea
                 places |= {own_place(view, version): online_view.ttl} | ({} if online_view.fitted else {view: online_view.ttl})
     if not places:
         raise no_such("view", view)
-    stored = parts.features.store.read(name, places, [key], parts.clock.now())
+    stored = parts.features.store.read(name, places, [user], parts.clock.now())
     rows = [_feature_row(place, row.at, row) for (place, _), row in stored.rows.items()]
     rows += [_feature_row(place, at, None) for (place, _), at in stored.expired.items()]
     if not rows:
         raise no_such("key", str(key))
-    return KeyFeatures(key=key, rows=sorted(rows, key=lambda row: (row.at, row.version or 0), reverse=True))
+    return KeyFeatures(key=id, rows=sorted(rows, key=lambda row: (row.at, row.version or 0), reverse=True))
 
 
 def _views(parts: ControlParts, name: str) -> Mapping[int, Sequence[OnlineView]]:
@@ -154,12 +157,12 @@ def _writable(views: Mapping[int, Sequence[OnlineView]], name: str, view: str) -
     return View(name=view, entity=matching[0].entity, columns=tuple(columns.values()))
 
 
-def _row(view: View, number: int, write: RowWrite, now: datetime) -> StoredRow:
+def _row(view: View, number: int, key: int, write: RowWrite, now: datetime) -> StoredRow:
     at = write.at or now
     if at > now + EARLY:
         raise Invalid(f"rows.{number}: time {at.isoformat()} is in the future; nothing of this request was written")
     try:
-        return view.row(write.key, at, write.values)
+        return view.row(key, at, write.values)
     except Invalid as error:
         raise Invalid(f"rows.{number}: {error}; nothing of this request was written") from None
 

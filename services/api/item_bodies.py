@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,9 +13,11 @@ from fastapi.exceptions import RequestValidationError
 from services.api.eventbodies import NDJSON
 from services.api.json_bodies import bounded_object, check_values, is_doubtful
 from services.api.rate_limits import BULK
+from shared.contracts.events import ID_SCHEMA
 from shared.contracts.text import unkeepable
 from shared.domain.attributes import LARGEST, MOST_NAMES, MOST_TEXT, MOST_VALUES, NAME_PATTERN, Kind
 from shared.domain.catalogue import MOST_AT_ONCE, ItemWrite, read_write
+from shared.domain.entity_ids import Id, IdReader
 from shared.domain.errors import Invalid, Malformed
 
 _SHOWN = 20
@@ -44,7 +46,7 @@ SCHEMAS: dict[str, Any] = {
         "required": ["item"],
         "additionalProperties": False,
         "properties": {
-            "item": {"type": "integer", "format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1, "description": "The item's key."},
+            "item": {**ID_SCHEMA, "description": "Id of the item."},
             "attributes": {
                 **VALUES,
                 "additionalProperties": {"anyOf": [*_VALUE["anyOf"], {"type": "null"}]},
@@ -87,10 +89,11 @@ class ItemBody:
     content: bytes
     by_line: bool
 
-    def writes(self, declared: Mapping[str, Kind]) -> list[ItemWrite]:
+    def writes(self, declared: Mapping[str, Kind], reader_for: Callable[[Id], IdReader]) -> tuple[list[ItemWrite], IdReader | None]:
+        """Returns the writes, and the reader of their ids; None without writes. `reader_for`: returns the reader, given the first id."""
         check_values(self.content, BULK.values)
         values = _lines(self.content) if self.by_line else _items(self.content)
-        return _read(values, declared, is_doubtful(self.content))
+        return _read(values, declared, reader_for, is_doubtful(self.content))
 
 
 async def _body(request: Request) -> ItemBody:
@@ -104,14 +107,23 @@ Items = Annotated[ItemBody, Depends(_body)]
 _Place = tuple[str | int, ...]
 
 
-def _read(entries: Iterator[tuple[_Place, Any]], declared: Mapping[str, Kind], is_doubtful: bool) -> list[ItemWrite]:
+def _read(
+    entries: Iterator[tuple[_Place, Any]], declared: Mapping[str, Kind], reader_for: Callable[[Id], IdReader], is_doubtful: bool
+) -> tuple[list[ItemWrite], IdReader | None]:
+    reader: IdReader | None = None
+
+    def key_of(id: Id) -> int:
+        nonlocal reader
+        reader = reader or reader_for(id)
+        return reader.item(id)
+
     writes: list[ItemWrite] = []
     faults: list[dict[str, Any]] = []
     for place, entry in entries:
         messages = [f"{'.'.join(map(str, inner))}: {message}" for inner, message in (unkeepable(entry) if is_doubtful else ())]
         if not messages:
             try:
-                writes.append(read_write(entry, declared))
+                writes.append(read_write(entry, declared, key_of))
             except Invalid as error:
                 messages = [str(error)]
         faults += [
@@ -123,7 +135,7 @@ def _read(entries: Iterator[tuple[_Place, Any]], declared: Mapping[str, Kind], i
             raise Invalid(f"more than {MOST_AT_ONCE} items in one request: send them in parts; nothing of this request was written")
     if faults:
         raise RequestValidationError(faults)
-    return writes
+    return writes, reader
 
 
 def _lines(content: bytes) -> Iterator[tuple[_Place, Any]]:

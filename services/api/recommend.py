@@ -15,7 +15,7 @@ from services.api.dependencies import Online
 from services.api.item_bodies import VALUES
 from services.api.rate_limits import KEYS, ONLINE
 from services.gateway import Answer, Explained, Question
-from shared.contracts.events import Key
+from shared.contracts.events import ID_SCHEMA, Id
 from shared.domain.access import Role
 from shared.domain.attributes import Value, check_attributes
 from shared.domain.errors import Invalid
@@ -36,7 +36,7 @@ def _context(context: object) -> dict[str, Value]:
 
 Context = Annotated[dict[str, Any], BeforeValidator(_context), WithJsonSchema(VALUES)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
-Excluded = Annotated[list[Key], FailFast(), Field(max_length=10_000, description="Items that must not be in the answer.")]
+Excluded = Annotated[list[Id], FailFast(), Field(max_length=10_000, description="Items that must not be in the answer.")]
 Said = Annotated[Context, Field(description="Facts about the user by name; expressions read them as `user.NAME`.")]
 Slots = Annotated[dict[Annotated[str, Field(min_length=1, max_length=40)], Count], Field(min_length=1, max_length=20)]
 
@@ -48,11 +48,11 @@ Explain = Annotated[bool, Query(description="Add what each stage of the answer d
 class Ask(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    user: Key
+    user: Id = Field(description="Id of the user: an integer or a text, as in the data.")
     k: Count = 10
     exclude: Excluded = []
     context: Said = {}
-    items: Annotated[list[Key], Field(max_length=100)] = Field(
+    items: Annotated[list[Id], Field(max_length=100)] = Field(
         [],
         description="Items that the user has just viewed, the newest last. A version of `session` with a `sequence` feature reads them "
         "and leaves them out; from other versions, an unknown user gets items that are similar to these.",
@@ -77,7 +77,7 @@ class Ask(BaseModel):
 
 
 class Item(BaseModel):
-    item: int
+    item: Annotated[int | str, WithJsonSchema(ID_SCHEMA)] = Field(description="Id of the item, as in the data.")
     score: float | None = Field(description="Score of the model; null for an item without a score.")
 
 
@@ -113,9 +113,9 @@ class AnswerView(BaseModel):
 @room.post("/v1/recommend/{name}", Role.CLIENT, audited=False, response_model_exclude_unset=True, work=ONLINE)
 async def recommend(gateway: Online, name: str, ask: Ask, explain: Explain = False, trial: Trial = False) -> AnswerView:
     """Returns the best items for a user, from the version that serves the user."""
-    question = Question(
-        name, ask.user, ask.count, frozenset(ask.exclude), ask.context, tuple(ask.items), explain, trial, logs.context_id("request")
-    )
+    ids = gateway.ids(name)
+    exclude, viewed = frozenset(ids.items(ask.exclude, "exclude")), tuple(ids.items(ask.items))
+    question = Question(name, ids.user(ask.user), ask.count, exclude, ask.context, viewed, explain, trial, logs.context_id("request"))
     return _view(await asyncio.wrap_future(gateway.submit(question)), ask)
 
 
@@ -154,8 +154,8 @@ def _explanation(explained: Explained) -> Explanation:
 class AskScores(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    user: Key
-    items: Annotated[list[Key], FailFast(), Field(min_length=1, max_length=10_000)]
+    user: Id
+    items: Annotated[list[Id], FailFast(), Field(min_length=1, max_length=10_000)]
 
 
 class ScoresView(BaseModel):
@@ -168,15 +168,16 @@ class ScoresView(BaseModel):
 @room.post("/v1/score/{name}", Role.CLIENT, audited=False, work=KEYS)
 async def score(gateway: Online, name: str, ask: AskScores) -> ScoresView:
     """Returns scores of items for a user, from the version that serves the user. Nothing is filtered, ordered or logged."""
-    scored = await asyncio.wrap_future(gateway.submit_scores(name, ask.user, ask.items))
-    items = [Item(item=item, score=score) for item, score in scored.items]
+    ids = gateway.ids(name)
+    scored = await asyncio.wrap_future(gateway.submit_scores(name, ids.user(ask.user), ids.items(ask.items)))
+    items = [Item(item=item, score=score) for item, (_, score) in zip(ask.items, scored.items, strict=True)]
     return ScoresView(version=scored.version, variant=scored.variant, items=items, fallback=scored.fallback)
 
 
 class AskSimilar(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    item: Key
+    item: Id
     k: Count = 10
     exclude: Excluded = []
     context: Said = {}

@@ -12,6 +12,7 @@ from shared.contracts.codec import encode
 from shared.contracts.progress import Progress
 from shared.contracts.records import Lineage
 from shared.contracts.stage import Files
+from shared.domain.entity_ids import IdKind
 from shared.domain.queue import AdmissionDecision
 from shared.domain.route import Route
 from shared.domain.run import STAGES, StageDone
@@ -35,16 +36,24 @@ class RouteView(BaseModel):
         return cls(**vars(route), rollout=route.salt or None)
 
 
+class IdKindsView(BaseModel):
+    """Kinds of ids; null until the first run or the first write fixes them."""
+
+    user: IdKind | None = Field(description="`integer` or `text`.")
+    item: IdKind | None = Field(description="`integer` or `text`.")
+
+
 class RecommenderView(BaseModel):
     name: str
     generation: int
     spec: dict[str, Any]
     created_at: datetime
     updated_at: datetime
+    ids: IdKindsView = Field(description="Kinds of the ids of users and items.")
 
     @staticmethod
     def fields(recommender: Recommender) -> dict[str, Any]:
-        return vars(recommender) | {"spec": recommender.spec.document()}
+        return vars(recommender) | {"spec": recommender.spec.document(), "ids": vars(recommender.ids)}
 
 
 class ServingRecommender(RecommenderView):

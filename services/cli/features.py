@@ -28,7 +28,7 @@ app = typer.Typer(
 View = Annotated[
     str, typer.Argument(metavar="VIEW", callback=paths.checked_view, help="Name of the view, such as user.", show_default=False)
 ]
-Key = Annotated[int, typer.Argument(metavar="KEY", min=-(2**63), max=2**63 - 1, help="Key, such as the user's.", show_default=False)]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="Id of the user.", show_default=False)]
 
 
 @app.command("list")

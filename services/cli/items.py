@@ -13,7 +13,7 @@ from services.cli.exit_codes import Exit
 from services.cli.faults import FaultReportingGroup, ReportedError
 from services.cli.files import json_lines, send_batches
 from services.cli.output import AsJson, say, show, show_json, show_table, when
-from services.cli.session import Name, client
+from services.cli.session import Name, client, entity_ids
 from shared.domain.catalogue import read_write
 from shared.domain.errors import Invalid
 
@@ -21,7 +21,7 @@ app = typer.Typer(cls=FaultReportingGroup, no_args_is_help=True, rich_markup_mod
 
 _SHOWN = 100
 
-Item = Annotated[int, typer.Argument(metavar="ITEM", min=-(2**63), max=2**63 - 1, help="Key of the item.", show_default=False)]
+Item = Annotated[str, typer.Argument(metavar="ITEM", help="Id of the item.", show_default=False)]
 
 
 @app.command()
@@ -83,11 +83,13 @@ def list_items(
 def delete(
     ctx: typer.Context,
     name: Name,
-    items: Annotated[list[int], typer.Argument(metavar="ITEM...", min=-(2**63), max=2**63 - 1, help="Item keys.", show_default=False)],
+    items: Annotated[list[str], typer.Argument(metavar="ITEM...", help="Ids of the items.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
     """Delete items. They are unavailable until they are written again."""
-    answer = client(ctx).post(f"{paths.items(name)}:delete", {"items": items})
+    http = client(ctx)
+    ids = entity_ids(http, name, items, "item")
+    answer = http.post(f"{paths.items(name)}:delete", {"items": ids})
     none = "" if answer["deleted"] else "; the catalogue had none of them"
     show(answer, as_json, lambda answer: say(f"{name}: {answer['deleted']} of {len(items)} items deleted{none}"))
 
@@ -100,7 +102,7 @@ def _short(attributes: dict[str, Any]) -> str:
 def _checked(place: str, value: Any, line: str) -> str:
     """Checks an item without the spec's declarations, which only the platform knows."""
     try:
-        read_write(value, {})
+        read_write(value, {}, lambda _: 0)
     except Invalid as error:
         raise ReportedError(f"{place}: {error}", Exit.WRONG) from None
     return line

@@ -13,7 +13,7 @@ from services.cli.exit_codes import Exit
 from services.cli.faults import ReportedError
 from services.cli.files import batches, json_lines
 from services.cli.output import AsJson, say, show_json, show_table
-from services.cli.session import Name, client
+from services.cli.session import Name, client, entity_id
 
 _BATCH = 1000
 
@@ -21,13 +21,15 @@ _BATCH = 1000
 def recommend(
     ctx: typer.Context,
     name: Name,
-    user: Annotated[int, typer.Argument(metavar="USER", help="Key of the user.", show_default=False)],
+    user: Annotated[str, typer.Argument(metavar="USER", help="Id of the user.", show_default=False)],
     k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="Number of items.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Show the work of each stage, and the rules that apply to each item.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask for recommendations for a user. The answer is logged like any other."""
-    answer = client(ctx).post(paths.recommend(name), {"user": user, "k": k}, **({"explain": "true"} if explain else {}))
+    http = client(ctx)
+    question = {"user": entity_id(http, name, user, "user"), "k": k}
+    answer = http.post(paths.recommend(name), question, **({"explain": "true"} if explain else {}))
     if as_json:
         show_json(answer)
         return
@@ -49,12 +51,13 @@ def recommend(
 def similar(
     ctx: typer.Context,
     name: Name,
-    item: Annotated[int, typer.Argument(metavar="ITEM", help="Key of the item.", show_default=False)],
+    item: Annotated[str, typer.Argument(metavar="ITEM", help="Id of the item.", show_default=False)],
     k: Annotated[int, typer.Option("-k", "--k", min=1, max=1000, help="Number of items.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Ask for similar items, by the vectors of the stable version."""
-    answer = client(ctx).post(paths.similar(name), {"item": item, "k": k})
+    http = client(ctx)
+    answer = http.post(paths.similar(name), {"item": entity_id(http, name, item, "item"), "k": k})
     if as_json:
         show_json(answer)
         return

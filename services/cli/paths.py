@@ -47,12 +47,12 @@ def similar(name: str) -> str:
     return f"/v1/similar/{checked_name(name)}"
 
 
-def items(name: str, item: int | None = None) -> str:
-    return f"/v1/items/{checked_name(name)}" + ("" if item is None else f"/{item}")
+def items(name: str, item: str | None = None) -> str:
+    return f"/v1/items/{checked_name(name)}" + ("" if item is None else f"/{segment(item)}")
 
 
-def features(name: str, view: str | None = None, key: int | None = None) -> str:
-    inner = "" if view is None else f"/{checked_view(view)}" + ("" if key is None else f"/{key}")
+def features(name: str, view: str | None = None, key: str | None = None) -> str:
+    inner = "" if view is None else f"/{checked_view(view)}" + ("" if key is None else f"/{segment(key)}")
     return f"/v1/features/{checked_name(name)}{inner}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,25 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, LoggedAnswers, Manifest, StageName, StageSpec, digest_of
 from shared.contracts.strict import read
 from shared.domain import run as domain
-from shared.domain.errors import NotFound
+from shared.domain.entity_ids import IdKinds
+from shared.domain.errors import Conflict, NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import AttemptResult, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
-from shared.ports import Clock, Executor, Record, RolloutStore, RunRecord, Version
+from shared.ports import Clock, Executor, RecommenderStore, Record, RolloutStore, RunRecord, Version
 from shared.run_factory import collected_basis, rests_on, rollout_id, spec_of, stages_of
 from shared.serving.signature import RECOMMENDATIONS
 from shared.telemetry import metrics
 
 LOGGED = timedelta(days=30)
 """Older answers say little about the users of today."""
+
+
+@dataclass(frozen=True)
+class AllowLists:
+    """The operator's allow-lists: roots of data, and modules of custom families."""
+
+    data_roots: tuple[str, ...]
+    families: tuple[str, ...] = ()
 
 
 class Runs:
@@ -47,11 +56,12 @@ class Runs:
         executor: Executor,
         snapshots: Snapshots,
         clock: Clock,
-        data_roots: tuple[str, ...],
+        allowed: AllowLists,
         bases: StageCache,
         turns: Admissions,
-        families: tuple[str, ...] = (),
+        recommenders: RecommenderStore,
     ) -> None:
+        self._recommenders = recommenders
         self.store = bases.runs
         self._rollouts = rollouts
         self._registry = bases.registry
@@ -59,8 +69,7 @@ class Runs:
         self._artifacts = bases.artifacts
         self._snapshots = snapshots
         self._clock = clock
-        self._data_roots = data_roots
-        self._families = families
+        self._allowed = allowed
         self._bases = bases
         self._turns = turns
 
@@ -161,6 +170,10 @@ class Runs:
         spec = spec_of(record)
         name: StageName = effect.stage  # type: ignore[assignment]
         inputs = self._bases.inputs(record, spec, name, following.stages)
+        if name == "etl":
+            inputs["ids"] = self._snapshots.id_key()
+        else:
+            self._fix_ids(record, following)
         if name == "etl" and takes_events(record, spec):
             assert following.attempt_since is not None
             inputs["events"] = self._snapshot(record, following.attempt_since)
@@ -181,11 +194,26 @@ class Runs:
             recommender=spec,
             inputs=inputs,
             mode=record.spec.mode,
+            ids=self._recommenders.get(record.recommender).ids,
             answers=answers,
-            data_roots=self._data_roots,
-            families=self._families,
+            data_roots=self._allowed.data_roots,
+            families=self._allowed.families,
             artifacts=self._artifacts.url,
         )
+
+    def _fix_ids(self, record: RunRecord, following: RunStatus) -> None:
+        """Fixes the kinds of ids that etl found in the data; raises Conflict if a client has fixed other kinds since etl began."""
+        etl = next(done.attempt for done in following.stages if done.stage == "etl")
+        found = self._published(etl).facts.get("ids")
+        if not isinstance(found, dict):  # published before ids could be text
+            found = {"user": "integer", "item": "integer"}
+        kinds = IdKinds(found["user"], found["item"])
+        fixed = self._recommenders.fix_ids(record.recommender, kinds)
+        if fixed != kinds:
+            raise Conflict(
+                f"ids of '{record.recommender}' are fixed as {fixed.user} for users and {fixed.item} for items, but {etl} read "
+                f"{kinds.user} and {kinds.item} ids"
+            )
 
     def _answers(self, recommender: str, serving: int, until: datetime) -> LoggedAnswers:
         version = self._registry.get(recommender, serving)
@@ -206,6 +234,7 @@ class Runs:
         return self._snapshots.take(record.recommender, since, until)
 
     def _register(self, record: RunRecord, following: RunStatus) -> None:
+        self._fix_ids(record, following)
         lineage = self._bases.lineage(record, following.stages)
         parent = record.spec.serving if record.spec.mode == "warm" else None
         files = self._with_card(record, following, lineage, parent)

@@ -13,8 +13,9 @@ from pathlib import Path
 from services.control.archive import ArchivePart, EventArchive, rows_of
 from shared.contracts.archive import EventTable
 from shared.contracts.online import USERS, history_name
-from shared.contracts.stage import Files
+from shared.contracts.stage import ID_KEY, Files
 from shared.domain.archive import TimePart, stretches
+from shared.domain.entity_ids import IdHash
 from shared.ports import ArtifactStore, EventDays, EventLog, FeatureHistory
 
 EVENTS = "events.csv"
@@ -23,8 +24,11 @@ MOST_ANSWERS = 1_000_000
 
 
 class Snapshots:
-    def __init__(self, events: EventLog, days: EventDays, artifacts: ArtifactStore, history: FeatureHistory | None = None) -> None:
+    def __init__(
+        self, events: EventLog, days: EventDays, artifacts: ArtifactStore, ids: IdHash, history: FeatureHistory | None = None
+    ) -> None:
         """`history`: None if there is no feature store."""
+        self._ids = ids
         self._history = history
         self._events = events
         self._days = days
@@ -82,6 +86,13 @@ class Snapshots:
     def has_values(self, recommender: str) -> bool:
         """Returns whether feature values of users were ever written."""
         return self._history is not None and bool(self._history.latest(recommender, USERS, 1))
+
+    def id_key(self) -> Files:
+        """Returns the key of the hash of text ids as a file."""
+        with tempfile.TemporaryDirectory(prefix="eyas-ids-") as folder:
+            path = Path(folder) / ID_KEY
+            path.write_text(self._ids.secret.hex())
+            return {ID_KEY: self._artifacts.put(path)}
 
     def values(self, recommender: str, until: datetime) -> Files:
         """Returns all feature values of users before `until`; no file if there are none."""

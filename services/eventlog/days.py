@@ -54,7 +54,10 @@ class SqlEventDays:
 
 def _of(recommender: str, table: EventTable, day: date) -> Select[Any]:
     columns: tuple[Any, ...] = (
-        (_done.seq, _done.event, _done.user, _done.item, _done.kind, _done.value, _done.revenue, _done.positive, _done.request_id, _done.at)
+        (
+            *(_done.seq, _done.event, _done.user, _done.item, _done.kind, _done.value, _done.revenue, _done.positive, _done.request_id),
+            *(_done.at, _done.user_id, _done.item_id),
+        )
         if table == "interactions"
         else (
             *(_shown.request_id, _shown.user, _shown.version, _shown.variant, _shown.generation, _shown.step, _items, _shown.fallback),
@@ -82,6 +85,8 @@ def _interaction(row: Row[Any]) -> dict[str, Any]:
         "positive": bool(row.positive),
         "request_id": row.request_id,
         "at": row.at,
+        "user_id": row.user_id,
+        "item_id": row.item_id,
     }
 
 

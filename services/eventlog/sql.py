@@ -89,17 +89,18 @@ class SqlEventLog:
 
     def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
         """Writes the events in [since, until) in batches, so that memory doesn't grow with the log; the file is complete or absent."""
-        query = select(done.c.user, done.c.item, done.c.value, done.c.at, done.c.kind).where(done.c.recommender == recommender)
+        columns = (done.c.user, done.c.item, done.c.value, done.c.at, done.c.kind, done.c.user_id, done.c.item_id)
+        query = select(*columns).where(done.c.recommender == recommender)
         query = query.where(done.c.at < instant(until)).order_by(done.c.at, done.c.seq)
         if since is not None:
             query = query.where(done.c.at >= instant(since))
         count = 0
         with complete(to) as part, self._reads.connect() as connection, part.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(("user", "item", "value", "time", "kind"))
+            writer.writerow(("user", "item", "value", "time", "kind", "user_id", "item_id"))
             rows = connection.execution_options(yield_per=_ROWS_AT_ONCE).execute(query)
             for batch in rows.partitions():
-                writer.writerows((user, item, value, _seconds(at), kind) for user, item, value, at, kind in batch)
+                writer.writerows((user, item, value, _seconds(at), kind, *ids) for user, item, value, at, kind, *ids in batch)
                 count += len(batch)
         return count
 
@@ -164,6 +165,8 @@ def _interaction(interaction: Interaction, positive: bool, attribution: timedelt
         "within": length(attribution) if positive else None,
         "answer": None,
         "position": None,
+        "user_id": interaction.user_id,
+        "item_id": interaction.item_id,
     }
 
 

@@ -60,6 +60,8 @@ interactions = Table(
     Column("within", BigInteger),  # of a positive: maximum age of an answer that the event doesn't name
     Column("answer", Text),  # request id of the answer, if known
     Column("position", Integer),  # place of the item in the answer
+    Column("user_id", Text),  # the user's id if it is text; `user` is its key
+    Column("item_id", Text),
     Index("interactions_by_user", "recommender", "user", "positive", "at", "item"),
     Index("interactions_by_time", "recommender", "at", "seq", "positive", "item"),
     Index("interactions_by_event", "recommender", "event", unique=True, sqlite_where=_with_id, postgresql_where=_with_id),

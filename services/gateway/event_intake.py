@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from shared.contracts.events import FRONT_END, LONGEST, PAGE, Event, Impression, Interaction, PageView, Shown
+from services.gateway.loaded_version import LoadedVersion
+from shared.contracts.events import FRONT_END, LONGEST, PAGE, Action, Event, Impression, Interaction, PageView, Shown
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import unknown_name
-from shared.domain.errors import Invalid, NotFound, no_such
+from shared.domain.entity_ids import Id, IdHash, IdKinds, IdReader, kind_of
+from shared.domain.errors import Conflict, Invalid, NotFound, no_such
 from shared.domain.ids import REQUEST_ID
 from shared.domain.pages import page_key
-from shared.ports import Clock, EventLog, IngestResult, RecommenderStore
+from shared.ports import Clock, EventLog, IngestResult, Recommender, RecommenderStore
 from shared.telemetry import metrics
 
 TOLERANCE = timedelta(minutes=1)
@@ -54,25 +56,60 @@ class _Sorted:
         judged.append(positive)
 
 
+@dataclass(frozen=True)
+class _Recipient:
+    """Recommender that gets events of a request. `units`: its served versions."""
+
+    recommender: Recommender
+    ids: IdReader
+    units: Sequence[LoadedVersion]
+
+    @property
+    def spec(self) -> RecommenderSpec:
+        return self.recommender.spec
+
+    def assuming(self, event: Event) -> _Recipient:
+        """Takes kinds of ids that are not fixed yet from the event."""
+        kinds = self.ids.kinds
+        if kinds.user is not None and kinds.item is not None:
+            return self
+        item = event.item if isinstance(event, Action) else event.items[0] if isinstance(event, Shown) else None
+        assumed = IdKinds(kinds.user or kind_of(event.user), kinds.item or (None if item is None else kind_of(item)))
+        return replace(self, ids=replace(self.ids, kinds=assumed))
+
+
 class EventIntake:
-    def __init__(self, recommenders: RecommenderStore, events: EventLog, clock: Clock) -> None:
+    def __init__(
+        self,
+        recommenders: RecommenderStore,
+        events: EventLog,
+        clock: Clock,
+        hash: IdHash,
+        units: Callable[[str], Sequence[LoadedVersion]],
+    ) -> None:
         self._recommenders = recommenders
         self._events = events
         self._clock = clock
+        self._hash = hash
+        self._units = units
 
     def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> IntakeResult:
         """Records all events, or none if one is bad. `partial`: records the good events and reports the bad ones."""
         now = self._clock.now()
-        specs: dict[str, RecommenderSpec] = {}
+        recipients: dict[str, _Recipient] = {}
         good, refused = _Sorted(), []
         for index, event in enumerate(events):
             try:
-                spec = specs.get(event.recommender) or specs.setdefault(event.recommender, self._spec(event.recommender, sees))
-                _sort(event, spec, now, good)
+                name = event.recommender
+                recipient = (recipients.get(name) or self._recipient(name, sees)).assuming(event)
+                _sort(event, recipient, now, good)
+                recipients[name] = recipient
             except Invalid as error:
                 if not partial:
                     raise Invalid(f"events.{index}.{error}") from None
                 refused.append(RefusedEvent(index, str(error)))
+        for name, recipient in recipients.items():
+            self._fix_ids(name, recipient)
         if good.shown:
             self._events.impressions(good.shown)
         results = [self._append(name, *batch) for name, batch in good.done.items()]
@@ -84,13 +121,20 @@ class EventIntake:
             refused,
         )
 
-    def _spec(self, name: str, sees: Callable[[str], bool]) -> RecommenderSpec:
+    def _recipient(self, name: str, sees: Callable[[str], bool]) -> _Recipient:
         try:
             if not sees(name):
                 raise no_such("recommender", name)
-            return self._recommenders.get(name).spec
+            recommender = self._recommenders.get(name)
         except NotFound:
             raise Invalid(f"recommender: unknown recommender '{name}'") from None
+        return _Recipient(recommender, IdReader(recommender.ids, self._hash), self._units(name))
+
+    def _fix_ids(self, name: str, recipient: _Recipient) -> None:
+        """Fixes the kinds of the first ids of a recommender."""
+        kinds = recipient.ids.kinds
+        if kinds != recipient.recommender.ids and self._recommenders.fix_ids(name, kinds) != kinds:
+            raise Conflict(f"recommender '{name}': its first ids came now from another client, and are of another kind; nothing was stored")
 
     def _append(self, name: str, spec: RecommenderSpec, batch: list[Interaction], positive: list[bool]) -> IngestResult:
         result = self._events.interactions(batch, positive, spec.rollout.analysis.attribution)
@@ -101,21 +145,47 @@ class EventIntake:
         return result
 
 
-def _sort(event: Event, spec: RecommenderSpec, now: datetime, good: _Sorted) -> None:
-    at = _when(event, now)
-    if isinstance(event, Interaction):
-        kind, positive = _judged(event, spec)
-        named = event.request_id if event.request_id is None else _named(event.recommender, event.request_id)
-        good.does(event.model_copy(update={"at": at, "kind": kind, "request_id": named}), spec, positive)
+def _sort(event: Event, recipient: _Recipient, now: datetime, good: _Sorted) -> None:
+    at, spec = _when(event, now), recipient.spec
+    if isinstance(event, Action):
+        good.does(*_interaction(event, recipient, at))
     elif isinstance(event, PageView):
-        good.does(_viewed(event, spec, at), spec, False)
+        good.does(_viewed(event, recipient, at), spec, False)
     elif re.fullmatch(REQUEST_ID, event.request_id):
         good.own_impressions += 1
     else:
-        good.shown.append(_impression(event, at))
+        good.shown.append(_impression(event, recipient.ids, at))
 
 
-def _judged(interaction: Interaction, spec: RecommenderSpec) -> tuple[str, bool]:
+def _interaction(action: Action, recipient: _Recipient, at: datetime) -> tuple[Interaction, RecommenderSpec, bool]:
+    """Returns the interaction to store, and whether it is a positive."""
+    spec, ids = recipient.spec, recipient.ids
+    kind, positive = _judged(action, spec)
+    item = ids.item(action.item)
+    if isinstance(action.item, str):
+        for unit in recipient.units:
+            unit.check_id(item, action.item)
+    stored = Interaction.model_construct(
+        id=action.id,
+        recommender=action.recommender,
+        user=ids.user(action.user),
+        item=item,
+        kind=kind,
+        value=action.value,
+        revenue=action.revenue,
+        request_id=action.request_id if action.request_id is None else _named(action.recommender, action.request_id),
+        at=at,
+        user_id=_text(action.user),
+        item_id=_text(action.item),
+    )
+    return stored, spec, positive
+
+
+def _text(id: Id) -> str | None:
+    return id if isinstance(id, str) else None
+
+
+def _judged(interaction: Action, spec: RecommenderSpec) -> tuple[str, bool]:
     kind = interaction.kind or ("click" if interaction.value is None else "rating")
     known_kinds = spec.feedback.all_kinds()
     if kind not in known_kinds:
@@ -125,25 +195,31 @@ def _judged(interaction: Interaction, spec: RecommenderSpec) -> tuple[str, bool]
     return kind, spec.feedback.positive(kind, interaction.value, spec.positive())
 
 
-def _viewed(page_view: PageView, spec: RecommenderSpec, at: datetime) -> Interaction:
+def _viewed(page_view: PageView, recipient: _Recipient, at: datetime) -> Interaction:
     """Returns the view as an interaction with the page's key, which no item has."""
-    if spec.schema_.page is None:
+    if recipient.spec.schema_.page is None:
         raise Invalid("page: the spec has no column of pages; set schema.page")
     return Interaction(
-        id=page_view.id, recommender=page_view.recommender, user=page_view.user, item=page_key(page_view.page), kind=PAGE, at=at
+        id=page_view.id,
+        recommender=page_view.recommender,
+        user=recipient.ids.user(page_view.user),
+        item=page_key(page_view.page),
+        kind=PAGE,
+        at=at,
+        user_id=_text(page_view.user),
     )
 
 
-def _impression(shown: Shown, at: datetime) -> Impression:
+def _impression(shown: Shown, ids: IdReader, at: datetime) -> Impression:
     return Impression(
         request_id=_named(shown.recommender, shown.request_id),
         recommender=shown.recommender,
-        user=shown.user,
+        user=ids.user(shown.user),
         version=shown.version or 0,
         variant="stable",
         generation=0,  # no route: it never counts for a rollout
         step=-1,
-        items=shown.items,
+        items=tuple(ids.items(shown.items)),
         fallback=FRONT_END,
         at=at,
     )

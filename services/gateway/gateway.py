@@ -34,6 +34,7 @@ from services.gateway.stage_timer import StageTimer
 from services.gateway.user_features import UserFeatures
 from shared.contracts.events import ANSWERED_BY_VERSION, FAILED, NOTHING_LEFT, OVERLOADED, SERVER_AWAY, Event, Impression
 from shared.domain.attributes import Value
+from shared.domain.entity_ids import UNFIXED, Id, IdHash, IdReader
 from shared.domain.errors import Conflict, EyasError, Overloaded, Unavailable
 from shared.domain.ids import new_id
 from shared.domain.route import Variant, choose
@@ -58,6 +59,8 @@ _NO_CONTEXT: Mapping[str, Value] = {}
 
 @dataclass(frozen=True)
 class Question:
+    """A recommend request, with keys in place of ids."""
+
     recommender: str
     user: int
     k: int = 10
@@ -78,8 +81,8 @@ class Answer:
     recommender: str
     version: int
     variant: Variant
-    items: tuple[tuple[int, float | None], ...]
-    """Best first; a popular item has no score."""
+    items: tuple[tuple[Id, float | None], ...]
+    """Ids and scores, best first; a popular item has no score."""
     fallback: str | None = None
     explained: Explained | None = None
 
@@ -106,6 +109,7 @@ class Stores:
     mirrors: ShadowTotals
     catalogue: Catalogue
     indexes: Indexes
+    ids: IdHash
     features: FeatureStore | None = None
     """None: only the versions' own values are used."""
 
@@ -114,9 +118,10 @@ class Gateway:
     def __init__(self, stores: Stores, server: Scorer, clock: Clock, id: str, luck: Callable[[], float] = random.random) -> None:
         self._clock = clock
         self._luck = luck
+        self._ids = stores.ids
         self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id, stores.indexes)
         self._journal = ImpressionWriter(stores.events)
-        self._feedback = EventIntake(stores.recommenders, stores.events, clock)
+        self._feedback = EventIntake(stores.recommenders, stores.events, clock, stores.ids, self._loader.units)
         self._server = server
         self._values = UserFeatures(stores.features)
         self._feeding = ModelInputs(self._values)
@@ -161,6 +166,11 @@ class Gateway:
         """All versions that the routes name."""
         return [(name, number) for name, served in self._loader.snapshot.served.items() for number in served.units]
 
+    def ids(self, name: str) -> IdReader:
+        """Returns the reader of a recommender's ids; the one of an unserved recommender takes ids of both kinds."""
+        served = self._loader.snapshot.served.get(name)
+        return IdReader(served.ids if served else UNFIXED, self._ids)
+
     def record(self, events: Sequence[Event], sees: Callable[[str], bool] = lambda _: True, partial: bool = False) -> IntakeResult:
         """Records events. Recommenders that the sender may not see count as unknown. `partial`: accepts the good events of a bad batch."""
         return self._feedback.record(events, sees, partial)
@@ -199,12 +209,14 @@ class Gateway:
         request = self._request(name, served, user, 1, FilterInput(self._catalogues.of(name), _NO_CONTEXT, frozenset()))
         return scores_of(self._server, self._feeding, request, served.units[version], variant, items)
 
-    def similar(self, name: str, item: int, k: int, exclude: Collection[int] = (), context: Mapping[str, Value] = _NO_CONTEXT) -> Similar:
+    def similar(self, name: str, item: Id, k: int, exclude: Collection[Id] = (), context: Mapping[str, Value] = _NO_CONTEXT) -> Similar:
         """Returns similar items by the stable version; the spec's filter applies."""
         served = self._served(name, self._loader.snapshot)
         served.filter.check(context)
-        request = self._request(name, served, 0, k, FilterInput(self._catalogues.of(name), context, frozenset(exclude)))
-        return similar_to(request, served.units[served.route.stable], item)
+        ids = self.ids(name)
+        dropped = frozenset(ids.items(exclude, "exclude"))
+        request = self._request(name, served, 0, k, FilterInput(self._catalogues.of(name), context, dropped))
+        return similar_to(request, served.units[served.route.stable], item, ids.item(item))
 
     def _request(self, name: str, served: ServedRecommender, user: int, k: int, filter_input: FilterInput) -> RankingRequest:
         """Builds a ranking request that is not an answer: seen items stay, and no rules apply."""
@@ -359,7 +371,9 @@ class Gateway:
         for request, shown in zip(routed, ranked.shown, strict=True):
             id_ = _id_of(request.question, now)
             fallback = shown.fallback if shown.items else NOTHING_LEFT
-            answers.append(Answer(id_, request.question.recommender, request.version, request.variant, shown.items, fallback))
+            ids = request.unit.ids([item for item, _ in shown.items])
+            items = tuple((item_id, score) for item_id, (_, score) in zip(ids, shown.items, strict=True))
+            answers.append(Answer(id_, request.question.recommender, request.version, request.variant, items, fallback))
             if request.question.trial:
                 continue
             logged = SERVER_AWAY if fallback is not None and self._scoring.server_away else fallback

@@ -19,11 +19,13 @@ from services.gateway.sorted_keys import find
 from services.gateway.vectors import VersionVectors, build_vectors, read_vectors
 from shared.contracts.online import ONLINE, Online, OnlineView
 from shared.contracts.strict import read
-from shared.domain.errors import BadData, Damaged, NotFound, Unavailable
+from shared.domain.entity_ids import Id
+from shared.domain.errors import BadData, Damaged, Invalid, NotFound, Unavailable
 from shared.domain.feature_values import StoredRow
 from shared.ports import ArtifactStore, CandidateIndex, Indexes, Version
 from shared.serving.nearest import Keys, Rows
-from shared.serving.signature import FRESH, INDEX, Input, Signature
+from shared.serving.signature import FRESH, INDEX, ITEM_IDS, Input, Signature
+from shared.serving.text_column import TextColumn, read_texts
 from shared.serving.values_file import ValueRows, join_values, read_values
 from shared.telemetry import metrics
 
@@ -61,10 +63,22 @@ class LoadedVersion:
     """Views of the feature store that the version reads."""
     own: Mapping[str, ValueRows] = field(default_factory=dict)
     """Values by view that the version was published with, if they fit into OWN_BYTES."""
+    item_ids: TextColumn | None = None
+    """Id of each row's item, if ids are text."""
 
     def knows(self, user: int) -> bool:
         place = int(np.searchsorted(self.users, user))
         return place < len(self.users) and int(self.users[place]) == user
+
+    def ids(self, keys: Sequence[int]) -> Sequence[Id]:
+        """Returns the ids of items of the version."""
+        return keys if self.item_ids is None else [self.item_ids[row] for row in self.rows(keys).tolist()]
+
+    def check_id(self, key: int, id: str) -> None:
+        """Raises Invalid if the version's item of this key has another id."""
+        for other in self.ids(self.items[self.rows([key])].tolist()):
+            if other != id:
+                raise Invalid(f"item: '{id}' and the item '{other}' of version {self.version} have the same key; rename one of them")
 
     def reads(self, items: Sequence[int]) -> bool:
         """Whether the version reads sessions and knows any of these items."""
@@ -161,7 +175,17 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> L
         session=signature.session,
         views=views,
         own=_own(version, artifacts, label, views),
+        item_ids=_item_ids(version, artifacts, label, len(items)),
     )
+
+
+def _item_ids(version: Version, artifacts: ArtifactStore, label: str, rows: int) -> TextColumn | None:
+    if ITEM_IDS not in version.files:
+        return None
+    item_ids = read_texts(_file(version, artifacts, label, ITEM_IDS), f"{label}: {ITEM_IDS}")
+    if len(item_ids) != rows:
+        raise Unavailable(f"{label}: {ITEM_IDS} and catalogue.npz have different numbers of items")
+    return item_ids
 
 
 def _views(version: Version, artifacts: ArtifactStore, label: str, signature: Signature) -> tuple[OnlineView, ...]:

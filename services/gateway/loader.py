@@ -136,7 +136,7 @@ class Loader:
         }
         if former is not None and same:
             return replace(former, route=route, units=units, spec=stored.generation)
-        return ServedRecommender(route, units, Filter(serve), Ordering(serve.order), slices, stored.generation)
+        return ServedRecommender(route, units, Filter(serve), Ordering(serve.order), slices, stored.generation, stored.ids)
 
     def _fault(self, subject: str, generation: int | str, error: Exception) -> None:
         message = f"{type(error).__name__}: {error}"

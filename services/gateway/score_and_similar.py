@@ -12,6 +12,7 @@ from services.gateway.loaded_version import LoadedVersion
 from services.gateway.model_inputs import ModelInputs
 from services.gateway.scoring import scored
 from shared.contracts.events import UNKNOWN_USER
+from shared.domain.entity_ids import Id
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.route import Variant
 from shared.ports import Scorer
@@ -30,8 +31,8 @@ class Scores:
 @dataclass(frozen=True)
 class Similar:
     version: int
-    items: Sequence[tuple[int, float]]
-    """By cosine, most similar first."""
+    items: Sequence[tuple[Id, float]]
+    """Ids and cosines, most similar first."""
 
 
 def scores_of(
@@ -50,9 +51,9 @@ def scores_of(
     return Scores(unit.version, variant, [(item, scores_by_item.get(item)) for item in items])
 
 
-def similar_to(request: RankingRequest, unit: LoadedVersion, item: int) -> Similar:
+def similar_to(request: RankingRequest, unit: LoadedVersion, item: Id, key: int) -> Similar:
     """Returns similar items that may be shown."""
-    rows = unit.rows([item])
+    rows = unit.rows([key])
     if not len(rows):
         raise NotFound(f"version {unit.version} of '{request.recommender}' has no item {item}")
     if unit.vectors is None:
@@ -64,4 +65,4 @@ def similar_to(request: RankingRequest, unit: LoadedVersion, item: int) -> Simil
         if len(similar_rows) == request.k or count >= len(unit.items):
             break
     likeness = unit.vectors.directions(similar_rows) @ unit.vectors.directions(rows)[0]
-    return Similar(unit.version, list(zip(unit.items[similar_rows].tolist(), likeness.tolist(), strict=True)))
+    return Similar(unit.version, list(zip(unit.ids(unit.items[similar_rows].tolist()), likeness.tolist(), strict=True)))

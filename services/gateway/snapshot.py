@@ -9,6 +9,7 @@ from datetime import datetime
 from services.gateway.filtering import Filter
 from services.gateway.loaded_version import LoadedVersion
 from services.gateway.rules import Ordering
+from shared.domain.entity_ids import UNFIXED, IdKinds
 from shared.domain.route import Route
 from shared.domain.slices import Slices
 
@@ -24,6 +25,7 @@ class ServedRecommender:
     slices: Slices
     spec: int = 0
     """Generation of the spec."""
+    ids: IdKinds = UNFIXED
 
 
 @dataclass(frozen=True, eq=False)

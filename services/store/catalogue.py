@@ -21,7 +21,7 @@ from services.store.deletion_guard import refuse_deleted
 from services.store.locks import take_turn
 from services.store.tables import catalogue_items, catalogues
 from shared.domain.catalogue import ItemWrite, alike, written
-from shared.domain.errors import Unreadable, no_such
+from shared.domain.errors import Invalid, Unreadable, no_such
 from shared.ports import CatalogueHead, CatalogueItem
 
 log = logging.getLogger(__name__)
@@ -59,8 +59,12 @@ class SqlCatalogue:
             after: dict[int, CatalogueItem] = {}
             for write in writes:
                 current = after.get(write.item) or before.get(write.item)
+                if current is not None and current.id != write.id:
+                    raise Invalid(
+                        f"items '{current.id}' and '{write.id}' have the same key: rename one; nothing of this request was written"
+                    )
                 attributes, available = written(current, write, overwrite)
-                after[write.item] = CatalogueItem(write.item, attributes, available)
+                after[write.item] = CatalogueItem(write.item, attributes, available, id=write.id)
             return self._write(connection, recommender, before, after, now)
 
     def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
@@ -68,7 +72,7 @@ class SqlCatalogue:
             take_turn(connection, "catalogue", recommender)
             refuse_deleted(connection, recommender)
             before = self._present(connection, recommender, items)
-            gone = {item: CatalogueItem(item, {}, False, True) for item, entry in before.items() if not entry.deleted}
+            gone = {item: CatalogueItem(item, {}, False, True, id=entry.id) for item, entry in before.items() if not entry.deleted}
             return self._write(connection, recommender, before, gone, now)
 
     def get(self, recommender: str, item: int) -> CatalogueItem:
@@ -158,4 +162,4 @@ def _damage(row: Row[Any]) -> str:
 def _read(row: Row[Any]) -> CatalogueItem:
     stored = row.attributes if isinstance(row.attributes, dict) else {}
     attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
-    return CatalogueItem(row.item, attributes, row.available, row.deleted, row.revision, row.updated_at)
+    return CatalogueItem(row.item, attributes, row.available, row.deleted, row.revision, row.updated_at, row.id)

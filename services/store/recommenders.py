@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
 
 from services.store.catalogue import forget
 from services.store.change_counter import Cached, raise_mark
@@ -18,6 +18,7 @@ from services.store.tables import recommender_history, recommenders, resources, 
 from shared.contracts.records import RunSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
+from shared.domain.entity_ids import UNFIXED, IdKinds
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unreadable, no_such
 from shared.domain.run import RunStatus
 from shared.ports import MakeRun, PutResult, Recommender, RunRecord, Writing
@@ -46,7 +47,8 @@ class SqlRecommenders:
             row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
             living = row is not None and row.deleted_at is None
             created_at = row.created_at if row is not None and living else now
-            after = Recommender(spec.name, row.generation + 1 if row else 1, spec, created_at, now)
+            kinds = IdKinds(row.user_ids, row.item_ids) if row is not None and living else UNFIXED
+            after = Recommender(spec.name, row.generation + 1 if row else 1, spec, created_at, now, kinds)
             run = None if make_run is None else make_run(after)
             if run is not None and row is not None and (stored_run := self._runs.find(connection, run.id)) is not None:
                 return PutResult(_generation_of(connection, stored_run, row, spec), False, stored_run)
@@ -96,6 +98,17 @@ class SqlRecommenders:
             raise NotFound(f"recommender '{name}' has no spec of generation {generation}")
         return _writing(row)
 
+    def fix_ids(self, name: str, kinds: IdKinds) -> IdKinds:
+        table = recommenders.c
+        conditions = (table.name == name, table.deleted_at.is_(None))
+        values = {"user_ids": func.coalesce(table.user_ids, kinds.user), "item_ids": func.coalesce(table.item_ids, kinds.item)}
+        with self._engine.begin() as connection:
+            connection.execute(update(recommenders).where(*conditions).values(values))
+            row = connection.execute(select(table.user_ids, table.item_ids).where(*conditions)).one_or_none()
+        if row is None:
+            raise no_such("recommender", name)
+        return IdKinds(row.user_ids, row.item_ids)
+
     def delete(self, name: str, now: datetime) -> None:
         """Deletes in one transaction. A run's start or a route's change locks the row shared, so one of the two sees the other."""
         with self._engine.begin() as connection:
@@ -133,6 +146,7 @@ def _write(connection: Connection, recommender: Recommender, actor: str, is_new:
     """Writes the row and the history entry."""
     entry = {"generation": recommender.generation, "spec": recommender.spec.document()}
     values = entry | {"created_at": recommender.created_at, "updated_at": recommender.updated_at, "deleted_at": None}
+    values |= {"user_ids": recommender.ids.user, "item_ids": recommender.ids.item}
     if is_new:
         connection.execute(insert(recommenders).values(name=recommender.name, **values))
     else:
@@ -144,7 +158,7 @@ def _generation_of(connection: Connection, run: RunRecord, row: Row[Any], spec: 
     """Returns the recommender at the run's generation; the recommender may have changed since."""
     generation = run.spec.generation
     at = connection.execute(select(_past.c.at).where(_past.c.name == row.name, _past.c.generation == generation)).scalar_one()
-    return Recommender(row.name, generation, spec, min(row.created_at, at), at)
+    return Recommender(row.name, generation, spec, min(row.created_at, at), at, IdKinds(row.user_ids, row.item_ids))
 
 
 def _refuse_busy(connection: Connection, name: str) -> None:
@@ -162,7 +176,7 @@ def _recommender(row: Row[Any]) -> Recommender:
     except ValueError as error:
         raise Unreadable(f"the stored spec of '{row.name}' is damaged: {error}; apply it again") from None
     spec = read(RecommenderSpec, row.spec, f"stored spec of '{row.name}'")
-    return Recommender(row.name, row.generation, spec, row.created_at, row.updated_at)
+    return Recommender(row.name, row.generation, spec, row.created_at, row.updated_at, IdKinds(row.user_ids, row.item_ids))
 
 
 def _writing(row: Row[Any]) -> Writing:

@@ -8,6 +8,13 @@ from services.store.columns import SEQUENCE, Instant, Json
 
 metadata = MetaData()
 
+installation = Table(
+    "installation",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
 recommenders = Table(
     "recommenders",
     metadata,
@@ -17,6 +24,8 @@ recommenders = Table(
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Column("deleted_at", Instant),  # the row stays: a new recommender of this name continues the generations
+    Column("user_ids", Text),  # kind of the ids: integer or text; null until the first run or the first write fixes it
+    Column("item_ids", Text),
 )
 
 recommender_history = Table(
@@ -205,6 +214,7 @@ catalogue_items = Table(
     Column("deleted", Boolean, nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("updated_at", Instant, nullable=False),
+    Column("id", Text),  # the item's id if it is text; `item` is its key
     Index("catalogue_items_changed", "recommender", "revision"),
 )
 

@@ -23,7 +23,7 @@ from services.control.reconcile import Reconciler
 from services.control.replica import Replica
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts, Sources
-from services.control.runs import Runs
+from services.control.runs import AllowLists, Runs
 from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache
 from services.control.worker_loop import Loop, OnChange
@@ -103,12 +103,14 @@ class Platform:
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
         data = DataFiles(data_roots)
-        snapshots = Snapshots(state.events, state.days, state.artifacts, state.feature_history)
+        snapshots = Snapshots(state.events, state.days, state.artifacts, state.ids, state.feature_history)
         code = code_version(parts.images(settings))
         bases = StageCache(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
         stile = None if settings.owns_home else AdmissionLease(state.leases, secrets.token_hex(8), clock)
         turns, planner = Admissions(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
-        runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns, tuple(settings.families))
+        runs = Runs(
+            state.rollouts, executor, snapshots, clock, AllowLists(data_roots, tuple(settings.families)), bases, turns, state.recommenders
+        )
         stores = (state.features, state.feature_history)
         routed = functools.partial(named, state.routes, state.rollouts)
         values = FeatureMaterialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
@@ -158,6 +160,7 @@ class Platform:
             artifacts=state.artifacts,
             server=server,
             clock=clock,
+            ids=state.ids,
             tokens=state.tokens,
             audit=state.audit,
             drift=watch.monitor.drift,
@@ -198,6 +201,7 @@ class Platform:
             state.mirrors,
             state.catalogue,
             OpenIndexes(),
+            state.ids,
             state.features,
         )
         gateway = Gateway(stores, scorer, state.clock, id)

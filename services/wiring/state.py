@@ -26,6 +26,7 @@ from services.store.disk import Disk
 from services.store.engine import missing_file, open_engine, sqlite_url
 from services.store.expiring_rows import SqlExpiringRows
 from services.store.idempotency import SqlIdempotency
+from services.store.installation import id_hash
 from services.store.leases import SqlLeases
 from services.store.migrate import upgrade
 from services.store.recommenders import SqlRecommenders
@@ -71,6 +72,7 @@ class State:
         alone = settings.role == "all" and engine.dialect.name == "sqlite"
         self.changes = Changes(engine, alone=alone)
         self.clock = DatabaseClock(engine)
+        self.ids = id_hash(engine)
         self.runs = SqlResources(engine, "run", RunStatus, RunSpec, settings.max_pending_runs)
         self.rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
         self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus, RetrainerSpec)

@@ -31,6 +31,8 @@ COLUMNS: Mapping[EventTable, Mapping[str, Kind]] = {
         "positive": "truth",
         "request_id": "text",
         "at": "moment",
+        "user_id": "text",
+        "item_id": "text",
     },
     "impressions": {
         "request_id": "text",

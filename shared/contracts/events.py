@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, FailFast, Field, WithJsonSchema
+from pydantic import AwareDatetime, BeforeValidator, FailFast, Field, PlainValidator, WithJsonSchema
 
 from shared.contracts.strict import Strict
+from shared.domain.entity_ids import LONGEST_ID, check_id
 from shared.domain.traffic import MOST_BUCKET
 
 UNKNOWN_USER = "unknown user"
@@ -37,6 +38,14 @@ REFUSED = (OVERLOADED, FAILED)
 VERSION_ERRORS = (NO_SCORES, *REFUSED)
 
 Key = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+ID_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "integer", "format": "int64", "minimum": -(2**63), "maximum": 2**63 - 1},
+        {"type": "string", "minLength": 1, "maxLength": LONGEST_ID},
+    ]
+}
+Id = Annotated[int | str, PlainValidator(check_id), WithJsonSchema(ID_SCHEMA)]
+"""Id of a user or an item as clients have it."""
 
 
 SLICE = r"[a-z][a-z0-9_]{0,39}"
@@ -69,15 +78,15 @@ KIND = r"[a-z][a-z0-9_]{0,39}"
 MOST_REVENUE = 1e8
 
 
-class Interaction(Strict):
-    """Action of a user."""
+class Action(Strict):
+    """Action of a user, as clients send it."""
 
     id: str | None = Field(
         None, min_length=1, max_length=128, description="Id set by the client: of all events of a recommender with one id the first counts."
     )
     recommender: str
-    user: Key
-    item: Key
+    user: Id = Field(description="Id of the user: an integer or a text, as in the data.")
+    item: Id = Field(description="Id of the item.")
     kind: Annotated[str, Field(pattern=f"^{KIND}$")] | None = Field(
         None, description="One of the spec's `feedback.kinds`. If absent, `rating` for an event with a value, else `click`."
     )
@@ -87,6 +96,15 @@ class Interaction(Strict):
     )
     request_id: str | None = Field(None, max_length=128, description="Id of the answer that it reacts to, if the client knows it.")
     at: AwareDatetime | None = Field(None, description="Time of the event; the time of arrival if absent.")
+
+
+class Interaction(Action):
+    """Action of a user, or a page view, as it is stored: with keys in place of ids."""
+
+    user: Key
+    item: Key
+    user_id: str | None = Field(None, description="The user's id if it is text.")
+    item_id: str | None = Field(None, description="The item's id if it is text.")
 
 
 PAGE = "page"
@@ -107,7 +125,7 @@ class PageView(Strict):
         None, min_length=1, max_length=128, description="Id set by the client: of all events of a recommender with one id the first counts."
     )
     recommender: str
-    user: Key
+    user: Id
     at: AwareDatetime | None = Field(None, description="Time of the view; the time of arrival if absent.")
 
 
@@ -117,17 +135,17 @@ class Shown(Strict):
     kind: Literal["impression"] = Field(description="Items that were shown, not an action.")
     request_id: str = Field(min_length=1, max_length=LONGEST, description="Id set by the front end; of equal ids the first counts.")
     recommender: str
-    user: Key
-    items: Annotated[tuple[Key, ...], FailFast()] = Field(min_length=1, max_length=1000, description="Items in the order shown.")
+    user: Id
+    items: Annotated[tuple[Id, ...], FailFast()] = Field(min_length=1, max_length=1000, description="Items in the order shown.")
     version: int | None = Field(None, ge=1, lt=2**31, description="Version of the answer, if any: the impression counts in its hit rate.")
     at: AwareDatetime | None = Field(None, description="Time when the items were shown; the time of arrival if absent.")
 
 
-Event = Interaction | PageView | Shown
+Event = Action | PageView | Shown
 
 
-def event_model(value: Any) -> type[Interaction] | type[PageView] | type[Shown]:
+def event_model(value: Any) -> type[Action] | type[PageView] | type[Shown]:
     """Returns the model that reads an external event."""
     if isinstance(value, Mapping) and value.get("kind") == PAGE and "item" not in value:
         return PageView
-    return Shown if isinstance(value, Mapping) and value.get("kind") == "impression" else Interaction
+    return Shown if isinstance(value, Mapping) and value.get("kind") == "impression" else Action

@@ -10,11 +10,14 @@ from pydantic import Field
 
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import Strict
+from shared.domain.entity_ids import UNFIXED, IdKinds
 from shared.domain.gate import Silence
 
 StageName = Literal["etl", "train", "evaluate", "refit", "export", "verify"]
 
 
+ID_KEY = "id.key"
+"""Input of etl: the key of the hash of text ids, in hexadecimal digits."""
 FULL = 4
 """Exit code of a stage whose disk rejects writes."""
 
@@ -56,10 +59,11 @@ class StageSpec(Strict):
         description="Input files by origin: 'etl', 'train' (for export: files of the refit), 'export', 'events', 'features' (user values "
         "written by clients), 'parent' (warm start), 'serving' (for the comparison), 'serving_before_refit' (features and model of the "
         "last full run of the serving version's line, before its refit), 'accepted' (profile of the data of the last version), 'encoded' "
-        "(vectors of an earlier etl); 'answers' (impressions and positives by day, for off-policy estimates); to compact: 'days' (stored "
-        "events) and 'parts' (days that are already written).",
+        "(vectors of an earlier etl), 'ids' (the key of the hash of text ids); 'answers' (impressions and positives by day, for off-policy "
+        "estimates); to compact: 'days' (stored events) and 'parts' (days that are already written).",
     )
     mode: Literal["full", "warm", "compact"] = Field("full", description="`compact`: etl writes days of events as Parquet, without a run.")
+    ids: IdKinds = Field(UNFIXED, description="Kinds of the recommender's ids, as far as they are fixed.")
     answers: LoggedAnswers | None = Field(None, description="Logged answers for evaluate, if a gate needs an off-policy estimate.")
     data_roots: tuple[str, ...] = Field((), description="The operator's allow-list of data roots: sources must be under one of them.")
     families: tuple[str, ...] = Field((), description="The operator's allow-list of modules for custom families (`module:Class`).")

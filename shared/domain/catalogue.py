@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from shared.domain.attributes import MOST_NAMES, Kind, Value, check_attributes
+from shared.domain.entity_ids import Id, check_id
 from shared.domain.errors import Invalid
 
 MOST_AT_ONCE = 10_000
@@ -20,21 +21,27 @@ class ItemWrite:
     item: int
     attributes: Mapping[str, Value | None]
     available: bool | None = None
+    id: str | None = None
+    """The item's id if it is text; `item` is its key."""
 
 
-def read_write(document: Any, declared: Mapping[str, Kind]) -> ItemWrite:
+def read_write(document: Any, declared: Mapping[str, Kind], key_of: Callable[[Id], int]) -> ItemWrite:
+    """Reads a write of a client; `key_of` returns the key of an id."""
     if not isinstance(document, Mapping):
         raise Invalid('expected an object such as {"item": 1, "attributes": {"price": 3}}')
     unknown = sorted(str(name) for name in document if name not in _FIELDS)
     if unknown:
         raise Invalid(f"unknown field '{unknown[0][:80]}'; known: item, attributes, available")
-    item, available = document.get("item"), document.get("available")
-    if isinstance(item, bool) or not isinstance(item, int) or not -(2**63) <= item < 2**63:
-        raise Invalid("item: expected the item's key, a 64-bit integer")
+    available = document.get("available")
+    try:
+        item = check_id(document.get("item"))
+    except ValueError as error:
+        raise Invalid(f"item: {error}") from None
     if available is not None and not isinstance(available, bool):
         raise Invalid("available: expected true or false")
     attributes = document.get("attributes")
-    return ItemWrite(item, {} if attributes is None else check_attributes(attributes, declared), available)
+    values = {} if attributes is None else check_attributes(attributes, declared)
+    return ItemWrite(key_of(item), values, available, item if isinstance(item, str) else None)
 
 
 class Before(Protocol):

@@ -38,7 +38,8 @@ class EventLog(Protocol):
         """Counts the interactions in [since, until), up to `limit`."""
 
     def export(self, recommender: str, since: datetime | None, until: datetime, to: Path) -> int:
-        """Writes events.csv (user,item,value,time,kind: epoch seconds; value and kind may be empty), oldest first; returns rows."""
+        """Writes events.csv (user,item,value,time,kind,user_id,item_id: epoch seconds; value, kind and ids may be empty), oldest first;
+        returns rows."""
 
 
 class EventDays(Protocol):

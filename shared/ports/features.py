@@ -24,6 +24,8 @@ class CatalogueItem:
     revision: int = 0
     """Rises with every change of any item of the recommender; unique for each item."""
     updated_at: datetime | None = None
+    id: str | None = None
+    """The item's id if it is text; `item` is its key."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Catalogue(Protocol):
     def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, overwrite: bool) -> int:
         """Writes items; returns how many changed. With `overwrite` a write replaces the item, which is available by default; else only
         named attributes change, and missing items are created. Several writes of one item apply in order. Unchanged items are not written.
-        Raises NotFound if the recommender was deleted."""
+        Raises NotFound if the recommender was deleted, Invalid if two items with different ids have one key."""
 
     def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
         """Deletes items; returns how many existed. Raises NotFound as above."""

@@ -11,6 +11,7 @@ from shared.contracts.records import Lineage
 from shared.contracts.sources import Contents
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
+from shared.domain.entity_ids import UNFIXED, IdKinds
 from shared.domain.route import Route
 from shared.domain.stage_reuse import StageOutput
 from shared.ports.state import RolloutRecord, RunRecord
@@ -25,6 +26,7 @@ class Recommender:
     spec: RecommenderSpec
     created_at: datetime
     updated_at: datetime
+    ids: IdKinds = UNFIXED
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,9 @@ class RecommenderStore(Protocol):
         """Returns all generations of the spec, newest first; only those below `before`, if given."""
 
     def writing(self, name: str, generation: int) -> Writing: ...
+
+    def fix_ids(self, name: str, kinds: IdKinds) -> IdKinds:
+        """Fixes the kinds of ids that are not fixed yet; returns the recommender's kinds."""
 
     def delete(self, name: str, now: datetime) -> None:
         """Deletes the recommender and its route atomically; idempotent. Raises Conflict while one of its runs or rollouts is unfinished;

@@ -14,6 +14,7 @@ names the model file and its backend, so that families without an ONNX graph are
 - `embeddings.npz` and `queries.npz`, for retrieval, or if the family has vectors: `items` (int64 keys, in the rows of the
   catalogue) and `vectors` (float32); `users` (int64 keys, sorted) and `vectors`; the inner product ranks items for a user
 - `candidates.index`, of a large catalogue: the nearest neighbours of `embeddings.npz` (shared.serving.index_file)
+- `item_ids.npz`, if ids of items are text: the id of each row of the catalogue (shared.serving.text_column)
 - `recommendations.parquet`, where the spec has `serve.batch`: user, place, item, score
 - `online.json` and its files: values by key for the feature store (shared.contracts.online), if an input comes from there
 - `model_card.json`: for people
@@ -43,6 +44,7 @@ BLANK: dict[DataType, int | float | str] = {"int64": -(2**63), "float32": float(
 OUTPUT = "score"
 INDEX = "candidates.index"
 FRESH = "fresh.npy"
+ITEM_IDS = "item_ids.npz"
 RECOMMENDATIONS = "recommendations.parquet"
 WEIGHTS = "weights.bin"
 VALUES, OFFSETS = "__values", "__offsets"

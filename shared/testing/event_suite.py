@@ -170,7 +170,7 @@ class EventLogSuite:
         log.interactions(
             [
                 did(12, minute(2) + timedelta(microseconds=5), value=4.5, kind="rating"),
-                did(11, minute(1)),
+                did(11, minute(1), user_id="u", item_id="é"),
                 did(10, minute(0), value=-1e-7),
                 did(13, minute(3)),
                 did(14, minute(1), recommender="books"),
@@ -180,10 +180,10 @@ class EventLogSuite:
         )
         path = tmp_path / "events.csv"
         assert log.export("films", None, minute(3), path) == 3
-        base, head = int(T0.timestamp()), "user,item,value,time,kind\n"
-        assert path.read_text() == f"{head}1,10,-1e-07,{base},\n1,11,,{base + 60},\n1,12,4.5,{base + 120}.000005,rating\n"
+        base, head = int(T0.timestamp()), "user,item,value,time,kind,user_id,item_id\n"
+        assert path.read_text() == f"{head}1,10,-1e-07,{base},,,\n1,11,,{base + 60},,u,é\n1,12,4.5,{base + 120}.000005,rating,,\n"
         assert log.export("films", minute(1), minute(2), path) == 1
-        assert path.read_text() == f"{head}1,11,,{base + 60},\n"
+        assert path.read_text() == f"{head}1,11,,{base + 60},,u,é\n"
         assert log.export("music", None, LATER, path) == 0
         assert path.read_text() == head
         assert [file.name for file in tmp_path.glob("*events*")] == ["events.csv"]

@@ -17,6 +17,7 @@ from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine
 from services.store.routes import SqlRoutes
 from services.store.shadow_totals import SqlShadowTotals
+from shared.domain.entity_ids import IdHash
 from shared.domain.route import Route
 from shared.testing.waiting import PATIENCE, wait_for
 from tests.servers.postgres_server import postgres_server
@@ -49,7 +50,9 @@ def engine(server):
 def gateway(world, engine):
     routes, mirrors = SqlRoutes(engine), SqlShadowTotals(engine)
     routes.put("m", Route(1, 2, 0.5, "r1", 0), world.clock.now(), "ada", "a test")
-    stores = Stores(routes, world, world.artifacts, world, SqlEventLog(engine), mirrors, SqlCatalogue(engine), OpenIndexes())
+    stores = Stores(
+        routes, world, world.artifacts, world, SqlEventLog(engine), mirrors, SqlCatalogue(engine), OpenIndexes(), IdHash(b"test")
+    )
     made = Gateway(stores, world, world.clock, "g1")
     made.refresh()
     yield made

@@ -35,6 +35,7 @@ from shared.contracts.stage import Manifest
 from shared.datafiles import DataFiles
 from shared.domain.access import Role, Token, digest, token_text
 from shared.domain.earned import AnswerOutcomes
+from shared.domain.entity_ids import UNFIXED, IdHash, IdKinds, IdReader
 from shared.domain.errors import Changed, Conflict, Invalid, NotFound, Unavailable
 from shared.domain.queue import UnfinishedRun, admit
 from shared.domain.retention import Sweep
@@ -193,7 +194,7 @@ class Recommenders:
     def put(self, spec, now, actor, expected=None, make_run=None):
         before = self.rows.get(spec.name)
         generation, created_at = (before.generation + 1, before.created_at) if before else (1, now)
-        after = Recommender(spec.name, generation, spec, created_at, now)
+        after = Recommender(spec.name, generation, spec, created_at, now, before.ids if before else UNFIXED)
         run = make_run(after) if make_run else None
         if run is not None and run.id in self.runs.rows:
             return PutResult(before, False, self.runs.rows[run.id])
@@ -211,6 +212,12 @@ class Recommenders:
         if name not in self.rows:
             raise NotFound(f"no recommender is called '{name}'")
         return self.rows[name]
+
+    def fix_ids(self, name, kinds):
+        before = self.get(name)
+        ids = IdKinds(before.ids.user or kinds.user, before.ids.item or kinds.item)
+        self.rows[name] = replace(before, ids=ids)
+        return ids
 
     def list(self):
         return list(self.rows.values())
@@ -328,6 +335,10 @@ class Gateway:
         self.asked = []
         self.recorded, self.trials = [], []
         self.fails = None
+        self.kinds = IdKinds("integer", "integer")
+
+    def ids(self, name):
+        return IdReader(self.kinds, IdHash(b"test"))
 
     def submit(self, question):
         if self.fails:
@@ -428,6 +439,7 @@ class World:
             artifacts=SimpleNamespace(manifest=self.manifests.get, read=lambda file: self.blobs[file.sha256], progress=self.progress),
             server=self.server,
             clock=self.clock,
+            ids=IdHash(b"test"),
             tokens=self.tokens,
             audit=self.audit,
             kpis=lambda name, window: {2: earning()},

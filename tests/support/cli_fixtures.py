@@ -21,7 +21,7 @@ class Platform:
     """Answers by method and path; several answers to one question come one after the other, the last one again and again."""
 
     def __init__(self):
-        self.answers = {}
+        self.answers = {"GET /v1/recommenders/m": [(200, {"ids": {"user": "integer", "item": "integer"}})]}
         self.asked = []
 
     def says(self, question, *answers, status=200):

@@ -26,6 +26,7 @@ from shared.artifacts import FsspecArtifacts
 from shared.contracts.archive import KEYS, TABLES, EventTable
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Failure, Files, Manifest, StageSpec
+from shared.domain.entity_ids import IdHash
 from shared.domain.errors import Invalid
 from shared.domain.run import Job
 from shared.ports import ArtifactStore, Recommender
@@ -143,7 +144,7 @@ class Place:
 
     def read(self, since: datetime | None = None, until: datetime = NOW) -> pl.DataFrame:
         """What etl gets, in its order."""
-        return self._frame(Snapshots(self.log, self.days, self.store).take("films", since, until))
+        return self._frame(Snapshots(self.log, self.days, self.store, IdHash(b"test")).take("films", since, until))
 
     def plain(self, since: datetime | None = None, until: datetime = NOW) -> pl.DataFrame:
         """The same out of the log alone."""

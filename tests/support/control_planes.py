@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select
 from services.control.admission import Admissions
 from services.control.reconcile import Reconciler
 from services.control.replica import Replica
-from services.control.runs import Runs
+from services.control.runs import AllowLists, Runs
 from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
@@ -31,6 +31,7 @@ from services.store.tables import history, resources, versions
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.records import RolloutSpec, RunSpec
 from shared.contracts.stage import File, Manifest, StageSpec
+from shared.domain.entity_ids import IdHash
 from shared.domain.errors import Conflict, Unavailable
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import STAGES, Job, RunStatus
@@ -112,8 +113,8 @@ class Fleet:
             bases = StageCache(rows, SqlRegistry(engine), artifacts, SqlStageOutputs(engine), Data(), "1.0 test")
             turns = Admissions(rows, Clock(), limit=1_000_000)
             rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
-            snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), artifacts)
-            runs = Runs(rollouts, self.executor, snapshots, Clock(), ("/data",), bases, turns)
+            snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), artifacts, IdHash(b"test"))
+            runs = Runs(rollouts, self.executor, snapshots, Clock(), AllowLists(("/data",)), bases, turns, SqlRecommenders(engine))
             replica = None if term is None else Replica(f"replica-{number}", SqlLeases(engine), Clock(), term)
             self.rows.append(rows)
             self.replicas += [replica] if replica else []

@@ -59,13 +59,15 @@ class EventDaysSuite:
             value=4.35,
             revenue=-0.1,
             request_id="é",
+            user_id=strange,
+            item_id="ü",
         )
         log.interactions([event, did()], [True, False], ATTRIBUTION)
         rows = sorted(dumped(days, "interactions", DAY, tmp_path), key=lambda row: row["at"])
         assert all(row.keys() == COLUMNS["interactions"].keys() for row in rows)
         at = int(T0.timestamp()) * 1_000_000
         assert len({row.pop("seq") for row in rows}) == 2
-        nothing = dict.fromkeys(("id", "kind", "value", "revenue", "request_id"))
+        nothing = dict.fromkeys(("id", "kind", "value", "revenue", "request_id", "user_id", "item_id"))
         assert rows == [
             {"user": 1, "item": 10, "positive": False, "at": at} | nothing,
             event.model_dump(exclude={"recommender"}) | {"positive": True, "at": at + 7},

@@ -19,6 +19,7 @@ from services.store.catalogue import SqlCatalogue
 from services.store.shadow_totals import SqlShadowTotals
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import File
+from shared.domain.entity_ids import UNFIXED, IdHash, IdKinds
 from shared.domain.errors import NotFound, Unavailable
 from shared.ports import IngestResult, Recommender, Version
 from shared.testing.records import LINEAGE
@@ -71,6 +72,7 @@ class World:
         self.clock = Clock()
         self.artifacts = Artifacts()
         self.said: list[str] = []
+        self.kinds = UNFIXED
         self.routes: dict[str, object] = {}
         self.specs = {"m": spec()}
         self.generations: dict[str, list[object]] = {}
@@ -155,7 +157,11 @@ class World:
             raise Unavailable("the store is away")
         if name not in self.specs:
             raise NotFound(f"no recommender is called '{name}'")
-        return Recommender(name, self.heads()[name], self.specs[name], NOW, NOW)
+        return Recommender(name, self.heads()[name], self.specs[name], NOW, NOW, self.kinds)
+
+    def fix_ids(self, name: str, kinds: IdKinds) -> IdKinds:
+        self.kinds = IdKinds(self.kinds.user or kinds.user, self.kinds.item or kinds.item)
+        return self.kinds
 
     # ModelServer
     def score(self, name, number, feed, patience=None):
@@ -194,7 +200,7 @@ class World:
 
     def gateway(self) -> Gateway:
         made = Gateway(
-            Stores(self, self, self.artifacts, self, self, self.mirrors, self.catalogue, OpenIndexes(), self.features),
+            Stores(self, self, self.artifacts, self, self, self.mirrors, self.catalogue, OpenIndexes(), IdHash(b"test"), self.features),
             self,
             self.clock,
             "g1",

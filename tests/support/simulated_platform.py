@@ -24,7 +24,7 @@ from services.control.reconcile import Reconciler
 from services.control.replica import Replica
 from services.control.retrainers import Retrainers
 from services.control.rollouts import Rollouts, Sources
-from services.control.runs import Runs
+from services.control.runs import AllowLists, Runs
 from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
@@ -47,6 +47,7 @@ from shared.contracts.records import RetrainerSpec, RolloutSpec, RunSpec
 from shared.contracts.sources import Contents
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Failure, Files, Manifest, StageName, StageSpec, digest_of
+from shared.domain.entity_ids import IdHash
 from shared.domain.machine import HasState, Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -289,7 +290,7 @@ class Plane:
         parts, clock = world.parts, world.clock
         registry, routes = parts.registry(engine, fate), parts.routes(engine, fate)
         recommenders, kpis = SqlRecommenders(engine), SqlKpis(engine)
-        snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), world.artifacts, SqlFeatureHistory(engine))
+        snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), world.artifacts, IdHash(b"test"), SqlFeatureHistory(engine))
         self.runs: Rows[RunStatus, RunSpec] = parts.rows(engine, "run", RunStatus, RunSpec, fate)
         self.rollouts: Rows[RolloutStatus, RolloutSpec] = parts.rows(engine, "rollout", RolloutStatus, RolloutSpec, fate)
         self.retrainers: Rows[RetrainerStatus, RetrainerSpec] = parts.rows(engine, "retrainer", RetrainerStatus, RetrainerSpec, fate)
@@ -300,7 +301,7 @@ class Plane:
         world.lives += 1
         turns = self.turns = Admissions(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
-        runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns, ("acme.fading",))
+        runs = Runs(self.rollouts, world.executor, snapshots, clock, AllowLists(("/data",), ("acme.fading",)), bases, turns, recommenders)
         sources = Sources(kpis, SqlShadowTotals(engine))
         rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.values)
         lines = ModelLineages(registry, self.runs, routes)

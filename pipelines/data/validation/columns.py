@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import polars as pl
 
+from pipelines.data.ids import text_of
 from pipelines.data.interactions import holds
 from pipelines.data.pages import is_view
 from pipelines.data.sources import SourceRows, readable
@@ -28,6 +29,8 @@ class InteractionColumns:
     positive: NumberComparison
     types: Mapping[str, pl.DataType]
     page: str | None = None
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """Columns of text ids, by the column of their keys."""
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -55,15 +58,18 @@ class InteractionColumns:
 def columns_of(source: SourceRows, spec: RecommenderSpec) -> InteractionColumns:
     with readable(source.name):
         types = dict(source.frame.collect_schema())
-    _check_named(spec.data.validate_, types, source.name)
     schema = spec.schema_
-    return InteractionColumns(schema.user, schema.item, schema.time, schema.label.column, spec.positive(), types, schema.page)
+    texts = {column: text_of(column) for column in (schema.user, schema.item) if text_of(column) in types}
+    types = {name: dtype for name, dtype in types.items() if name not in texts.values()}
+    _check_named(spec.data.validate_, types, texts, source.name)
+    return InteractionColumns(schema.user, schema.item, schema.time, schema.label.column, spec.positive(), types, schema.page, texts)
 
 
-def _check_named(settings: Validate, types: Mapping[str, pl.DataType], name: str) -> None:
+def _check_named(settings: Validate, types: Mapping[str, pl.DataType], texts: Mapping[str, str], name: str) -> None:
     for column in settings.columns():
         if column not in types:
             raise Invalid(f"data.validate: column '{column}' is not in {name}; columns: {', '.join(list(types)[:20])}")
     for column in settings.range:
-        if not types[column].is_numeric():
-            raise Invalid(f"data.validate.range: column '{column}' of {name} is {types[column]}; only numbers have a range")
+        dtype = pl.String() if column in texts else types[column]
+        if not dtype.is_numeric():
+            raise Invalid(f"data.validate.range: column '{column}' of {name} is {dtype}; only numbers have a range")

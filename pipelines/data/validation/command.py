@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.data.column_guess import COLUMN_NAMES, Role, column_called
+from pipelines.data.ids import with_kinds
 from pipelines.data.interactions import open_interactions
 from pipelines.data.sources import ReadableRoots, open_source
 from pipelines.data.validation.judging import Judged, judge, refusal
@@ -31,6 +32,7 @@ def validate(arguments: Any) -> Validated:
         scratch = Path(folder)
         reach = ReadableRoots(request.roots, scratch / "sources")
         spec = _spec(request, reach)
+        reach = with_kinds(spec, reach)
         accepted = _profile(request.against) if request.against else None
         to = Path(request.folder) if request.folder else scratch
         tables = None

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import polars as pl
 
+from pipelines.data.ids import text_of
 from pipelines.data.interactions import plain_events
 from pipelines.data.sources import SourceRows
 from pipelines.data.validation.figures import item_check
-from pipelines.data.validation.rows import unknown_item
+from pipelines.data.validation.rows import equal_key, unknown_item
 from pipelines.data.validation.sifting import RowRules, sift
 from pipelines.data.validation.tables import JudgedTables, rows_of
 from shared.contracts.spec import RecommenderSpec
@@ -31,8 +32,10 @@ class JudgedEvents:
 def judge_events(events: pl.LazyFrame, spec: RecommenderSpec, tables: JudgedTables, folder: Path, scratch: Path) -> JudgedEvents:
     """Validates labelled events. Writes those of unknown items to the quarantine in `folder`."""
     table = tables.items.source.name
-    lacking = unknown_item("item", tables.item_keys, table) if tables.items.has_rows else None
-    sifted = sift(SourceRows(EVENTS, (), events), RowRules((), lacking=lacking), folder / EVENTS_QUARANTINE, scratch)
+    text = text_of("item") if text_of("item") in events.collect_schema().names() else None
+    lacking = unknown_item("item", tables.known_items, table, text) if tables.items.has_rows else None
+    rules = (equal_key("item", tables.known_items, table, text),) if text and lacking else ()
+    sifted = sift(SourceRows(EVENTS, (), events), RowRules(rules, lacking=lacking), folder / EVENTS_QUARANTINE, scratch)
     checks = (item_check(sifted, "item", table, spec.data.validate_),) if lacking else ()
     section = Section(
         name="events",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import polars as pl
 
-from pipelines.data.item_membership import is_known
+from pipelines.data.item_membership import KnownItems, is_known, other_id
 from pipelines.data.times import is_text
 from pipelines.data.validation.columns import InteractionColumns
 from shared.contracts.validation import Validate
+from shared.domain.entity_ids import LONGEST_ID
 
 UNKNOWN = "not in the items table"
+EQUAL_KEY = "same key as another id"
+"""Stops every run: with it, two items would be one."""
 LATEST_SECOND = 1e11
 """The year 5138: larger times are in milliseconds or finer."""
 WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
@@ -44,6 +45,7 @@ def row_rules(columns: InteractionColumns, settings: Validate, now: float) -> tu
         rules.append(_missing(key, columns))
         if columns.types[key] in WIDER:
             rules.append(too_wide(key))
+        rules += id_rules(key, columns.texts[key]) if key in columns.texts else ()
     rules += _times(columns, settings, now)
     rules += (_missing(columns.label, columns), *_endless(columns.label, columns))
     bounds = {**dict.fromkeys(columns.keys, (0.0, None)), **settings.range}
@@ -53,10 +55,33 @@ def row_rules(columns: InteractionColumns, settings: Validate, now: float) -> tu
     return tuple(rules)
 
 
-def unknown_item(column: str, keys: np.ndarray[Any, np.dtype[np.int64]], table: str) -> RowRule:
-    """Returns the rule for items missing from `table`; `keys` are sorted."""
+def id_rules(column: str, text_column: str) -> Iterator[RowRule]:
+    """Yields the rules for text ids."""
+    text = pl.col(text_column)
+    faults = {
+        "empty": (text == "", "has {count} empty ids"),
+        "longer than an id": (
+            text.str.len_bytes() > LONGEST_ID,
+            f"has {{count}} ids of more than {LONGEST_ID} bytes, such as '{{example}}'",
+        ),
+        "has a NUL": (text.str.contains("\0", literal=True), "has {count} ids with a NUL character"),
+    }
+    for fault, (bad, says) in faults.items():
+        bad_rows = bad.fill_null(False)
+        yield RowRule(column, fault, bad_rows, f"column '{column}' {says}", the_bad(bad_rows, text).min().str.slice(0, 40))
+
+
+def unknown_item(column: str, items: KnownItems, table: str, text_column: str | None = None) -> RowRule:
+    """Returns the rule for items missing from `table`."""
     says = f"{{count}} rows have items that are not in the items table {table}, such as {{example}}"
-    return RowRule(column, UNKNOWN, ~is_known(column, keys), says, pl.lit(None))
+    return RowRule(column, UNKNOWN, ~is_known(column, items.keys), says, pl.col(text_column or column))
+
+
+def equal_key(column: str, items: KnownItems, table: str, text_column: str) -> RowRule:
+    """Returns the rule for text ids with the key of another id of `table`."""
+    other = other_id(column, text_column, items)
+    says = f"ids have the same key as ids of the items table {table}: {{example}}; rename one of them"
+    return RowRule(column, EQUAL_KEY, other.is_not_null(), says, pl.format("'{}' and '{}'", pl.col(text_column), other).min())
 
 
 def missing(column: str, dtype: pl.DataType, viewed: pl.Expr | None = None, needed: str = "every row needs a value") -> RowRule:

@@ -9,9 +9,11 @@ from typing import Any
 
 import polars as pl
 
+from pipelines.data.ids import PREFIX, text_of
 from pipelines.data.sources import SourceRows, readable
 from pipelines.data.validation.repeats import mark_repeats
-from pipelines.data.validation.rows import RowRule, the_bad
+from pipelines.data.validation.rows import EQUAL_KEY, RowRule, the_bad
+from shared.domain.errors import BadData
 
 REPEATED = "repeats an earlier row"
 HELPER = "validation."
@@ -86,12 +88,15 @@ class Sifted:
 
 def sift(source: SourceRows, wanted: RowRules, quarantine: Path, scratch: Path) -> Sifted:
     """Separates rows. Writes `quarantine` (row, reason, the source's columns) only if rows are bad. Flags of repeats must stay in `scratch`
-    as long as the good rows are read."""
+    as long as the good rows are read. Raises BadData if ids of two items have one key."""
     rules, lacking, viewed = wanted.rules, wanted.lacking, wanted.viewed
     facts = _count(source, wanted)
     faults = [
         RowFault(rule, rule.reason, facts[f"bad {n}"], _text(facts[f"worst {n}"])) for n, rule in enumerate(rules) if facts[f"bad {n}"]
     ]
+    clash = next((fault for fault in faults if fault.rule and fault.rule.fault == EQUAL_KEY), None)
+    if clash is not None:
+        raise BadData(f"{source.name}: {clash.says()}")
     left_out = [(rule.bad, rule.reason) for rule in rules] if faults else []
     apart = None
     if lacking and facts["strange"]:
@@ -129,7 +134,7 @@ def _count(source: SourceRows, wanted: RowRules) -> dict[str, Any]:
         **{f"bad {n}": rule.bad.sum() for n, rule in enumerate(rules)},
         **{f"worst {n}": rule.worst for n, rule in enumerate(rules)},
         **{f"null {column}": missing.sum() for column, missing in null.items()},
-        **({"strange": strange.sum(), "strangest": the_bad(strange, pl.col(lacking.column)).min()} if lacking else {}),
+        **({"strange": strange.sum(), "strangest": the_bad(strange, lacking.worst).min()} if lacking else {}),
     }
     with readable(source.name):
         return source.frame.select(**aggregates).collect(engine="streaming").row(0, named=True)
@@ -145,7 +150,9 @@ def _write(source: SourceRows, left_out: Sequence[tuple[pl.Expr, str]], path: Pa
     apart = source.frame.with_row_index(_ROW).filter(_any(left_out)).with_columns(reason.alias(_REASON))
     path.parent.mkdir(parents=True, exist_ok=True)
     with readable(source.name):
-        columns = [pl.col(name).alias(_apart(name)) for name in source.frame.collect_schema().names() if not name.startswith(HELPER)]
+        names = source.frame.collect_schema().names()
+        shown = {name: text_of(name) if text_of(name) in names else name for name in names if not name.startswith((HELPER, PREFIX))}
+        columns = [pl.col(column).alias(_apart(name)) for name, column in shown.items()]
         apart.select(pl.col(_ROW).alias("row"), pl.col(_REASON).alias("reason"), *columns).sink_parquet(path)
 
 

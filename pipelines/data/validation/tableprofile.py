@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 from pydantic import Field
 
+from pipelines.data.ids import text_of
 from pipelines.data.validation.grouping import KEY, grouped
 from pipelines.data.validation.keys import KeyCounts, KeySums
 from pipelines.data.validation.values import MOST_COLUMNS, MOST_DISTINCT, Column, column_of, is_category, is_number
@@ -38,7 +39,8 @@ def table_profile(frame: pl.LazyFrame, key: str, scratch: Path) -> TableProfile:
     """Profiles good rows; at least one must exist."""
     types = dict(frame.collect_schema())
     keys = KeySums(grouped(frame.select(pl.col(key).alias(KEY)), [_ROWS], scratch / "keys"), ()).keys()
-    shown = [name for name, dtype in types.items() if name != key and (is_number(dtype) or is_category(dtype))][:MOST_COLUMNS]
+    others = [name for name in types if name not in (key, text_of(key))]
+    shown = [name for name in others if is_number(types[name]) or is_category(types[name])][:MOST_COLUMNS]
     values = {
         name: value_sample for name in shown if is_category(types[name]) and (value_sample := _values(frame, name, scratch)) is not None
     }

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pipelines.data.catalogue import open_items, open_users
+from pipelines.data.ids import text_of
+from pipelines.data.item_membership import KnownItems
 from pipelines.data.sources import ReadableRoots, SourceRows, readable
 from pipelines.data.validation.figures import row_checks
 from pipelines.data.validation.moved import bars_of
@@ -50,11 +50,13 @@ class JudgedTables:
         return iter((self.items,) if self.users is None else (self.items, self.users))
 
     @cached_property
-    def item_keys(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Sorted keys of the items table."""
+    def known_items(self) -> KnownItems:
+        """Items of the items table."""
+        key, frame = self.items.key, self.items.source.frame
         with readable(self.items.source.name):
-            keys = self.items.source.frame.select(pl.col(self.items.key).cast(pl.Int64)).collect(engine="streaming")
-        return keys.to_series().sort().to_numpy()
+            text = [text_of(key)] if text_of(key) in frame.collect_schema().names() else []
+            items = frame.select(pl.col(key).cast(pl.Int64), *text).collect(engine="streaming").sort(key)
+        return KnownItems(items[key].to_numpy(), items[text[0]] if text else None)
 
     @property
     def sections(self) -> tuple[Section, ...]:

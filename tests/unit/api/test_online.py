@@ -134,15 +134,15 @@ SHOWN = {"kind": "impression", "recommender": "m", "user": 1, "items": [3, 2], "
 @pytest.mark.requirement("G-05")
 def test_of_lines_the_good_are_taken_and_the_bad_are_named(world, client):
     response = lines(
-        client, GOOD, b'{"recommender": "m", "user": 1, "it', b"", SHOWN, GOOD | {"item": "x"}, b"\xff", GOOD | {"recommender": "z"}, []
+        client, GOOD, b'{"recommender": "m", "user": 1, "it', b"", SHOWN, GOOD | {"item": 1.5}, b"\xff", GOOD | {"recommender": "z"}, []
     )
     found = response.json()
     assert (response.status_code, found["accepted"], found["refused"]) == (202, 3, 4)
     assert [one["line"] for one in found["lines"]] == [2, 5, 6, 8]
     assert found["lines"][0]["message"].startswith("not JSON: EOF")
-    assert found["lines"][1]["message"] == "item: expected a whole number, got 'x'"
+    assert found["lines"][1]["message"] == "item: expected an id: an integer or a text"
     assert found["lines"][3]["message"] == "expected an object, got a list"
-    assert [type(one).__name__ for one in world.gateway.recorded] == ["Interaction", "Shown", "Interaction"]
+    assert [type(one).__name__ for one in world.gateway.recorded] == ["Action", "Shown", "Action"]
 
 
 @pytest.mark.requirement("G-16")
@@ -152,7 +152,7 @@ def test_views_of_pages_are_events_of_their_own_and_an_item_of_a_kind_called_pag
     assert (found.json()["accepted"], [one["line"] for one in found.json()["lines"]]) == (3, [3, 4, 6])
     messages = ["field required", "expected at least 1 entries, got 0", "expected text, got true"]
     assert [line["message"] for line in found.json()["lines"]] == [f"page: {line}" for line in messages]
-    assert [type(one).__name__ for one in world.gateway.recorded] == ["PageView", "PageView", "Interaction"]
+    assert [type(one).__name__ for one in world.gateway.recorded] == ["PageView", "PageView", "Action"]
     assert [one.page for one in world.gateway.recorded[:2]] == ["home", "7"]
 
 

@@ -43,7 +43,7 @@ def test_batches_keep_below_what_the_platform_reads(platform, eyas, file, monkey
     ("line", "said"),
     [
         ("{", "items.jsonl:2: not JSON"),
-        ({"item": "x"}, "items.jsonl:2: item: expected the item's key"),
+        ({"item": 1.5}, "items.jsonl:2: item: expected an id"),
         ({"item": 1, "attributes": {"a": {}}}, "items.jsonl:2: a: expected a number"),
     ],
 )

@@ -16,6 +16,7 @@ from services.control import snapshots as taking
 from services.control.snapshots import Snapshots
 from services.eventlog.kpis import SqlKpis
 from shared.contracts.events import UNKNOWN_USER
+from shared.domain.entity_ids import IdHash
 from shared.domain.errors import BadData
 from shared.testing.event_oracle import Oracle
 from shared.testing.event_suite import ATTRIBUTION, did, shown
@@ -26,7 +27,7 @@ START = datetime(2026, 3, 17, 22, tzinfo=NOW.tzinfo)
 
 def read(place: Place, since: datetime = START - timedelta(days=1), liked_since: datetime | None = None) -> AnswerLog:
     place._reads += 1
-    files = Snapshots(place.log, place.days, place.store).answers("films", since, NOW, liked_since)
+    files = Snapshots(place.log, place.days, place.store, IdHash(b"test")).answers("films", since, NOW, liked_since)
     folder = place.folder / f"log-{place._reads}"
     return read_log({name: place.store.fetch(file, folder / name) for name, file in files.items()}, ATTRIBUTION)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.export import recommendations
-from pipelines.export.recommendations import RankingVectors, write_recommendations
+from pipelines.export.recommendations import Entities, RankingVectors, write_recommendations
 
 LOG = logging.getLogger("test")
 ITEMS = np.arange(10, 130, 10)
@@ -24,13 +24,17 @@ def scores(users: Any, rows: Any) -> Any:
     return ((users * 7 + rows * 5) % 9).astype(np.float32)
 
 
+def entities(keys: Any, ids: pl.Series | None = None) -> Entities:
+    return Entities(keys, pl.Series(keys) if ids is None else ids)
+
+
 def written(
     path: Path, users: Any, liked: set[tuple[int, int]], k: int, vectors: RankingVectors | None = None
 ) -> dict[int, list[tuple[int, int, float]]]:
     pairs = pl.DataFrame(
         {"user": [one for one, _ in liked], "item": [one for _, one in liked]}, schema={"user": pl.Int64, "item": pl.Int64}
     )
-    count = write_recommendations(path, scores, users, ITEMS, pairs, k, vectors, LOG)
+    count = write_recommendations(path, scores, entities(users), entities(ITEMS), pairs, k, vectors, LOG)
     table = pl.read_parquet(path)
     assert table.schema == {"user": pl.Int64, "place": pl.Int32, "item": pl.Int64, "score": pl.Float32}
     found: dict[int, list[tuple[int, int, float]]] = {}
