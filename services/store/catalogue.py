@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -20,9 +20,10 @@ from services.store.columns import Damage
 from services.store.deletion_guard import refuse_deleted
 from services.store.locks import take_turn
 from services.store.tables import catalogue_items, catalogues
-from shared.domain.catalogue import ItemWrite, alike, written
+from shared.domain.attributes import Value
+from shared.domain.catalogue import ItemWrite, alike, seeded, written
 from shared.domain.errors import Unreadable, no_such
-from shared.ports import CatalogueHead, CatalogueItem
+from shared.ports import CatalogueHead, CatalogueItem, SeedProgress
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,11 @@ _DAMAGED = -1
 
 _item = catalogue_items.c
 _OF = select(catalogue_items).where(_item.recommender == bindparam("name"))
+_TOUCH = (
+    update(catalogue_items)
+    .where(_item.recommender == bindparam("at_recommender"), _item.item == bindparam("at_item"))
+    .values(updated_at=bindparam("at"))
+)
 _NAMED = _OF.where(_item.item.in_(bindparam("items", expanding=True)))
 _NAMED_AS_ARRAY = _OF.where(_item.item == any_(bindparam("items", type_=ARRAY(BigInteger))))
 """For PostgreSQL, which compares each row with all values of an IN list, one by one, if it has too few statistics of the table."""
@@ -61,7 +67,41 @@ class SqlCatalogue:
                 current = after.get(write.item) or before.get(write.item)
                 attributes, available = written(current, write, overwrite)
                 after[write.item] = CatalogueItem(write.item, attributes, available)
+            self._touch(connection, recommender, before, after, now)
             return self._write(connection, recommender, before, after, now)
+
+    def seed(self, recommender: str, rows: Mapping[int, Mapping[str, Value]], at: datetime) -> int:
+        with self._engine.begin() as connection:
+            take_turn(connection, "catalogue", recommender)
+            refuse_deleted(connection, recommender)
+            before = self._present(connection, recommender, rows)
+            after: dict[int, CatalogueItem] = {}
+            for item, row in rows.items():
+                current = before.get(item)
+                updated_at = current.updated_at if current is not None else None
+                attributes = seeded(current, updated_at, row, at)
+                if attributes is not None:
+                    available = current is None or current.available
+                    after[item] = CatalogueItem(item, attributes, available, updated_at=max(at, updated_at or at))
+            return self._write(connection, recommender, before, after, at)
+
+    def mark_seed(self, recommender: str, progress: SeedProgress) -> None:
+        columns = {"seed_version": progress.version, "seed_digest": progress.digest, "seed_left": progress.left}
+        with self._engine.begin() as connection:
+            take_turn(connection, "catalogue", recommender)
+            refuse_deleted(connection, recommender)
+            connection.execute(self._begin, {"recommender": recommender, "revision": 0, "cleared": 0})
+            connection.execute(update(catalogues).where(catalogues.c.recommender == recommender).values(columns))
+
+    def seeds(self) -> Mapping[str, SeedProgress]:
+        query = select(catalogues.c.recommender, catalogues.c.seed_version, catalogues.c.seed_digest, catalogues.c.seed_left)
+        with self._reads.connect() as connection:
+            rows = connection.execute(query.where(catalogues.c.seed_version.is_not(None))).all()
+        return {row.recommender: SeedProgress(row.seed_version, row.seed_digest, row.seed_left) for row in rows}
+
+    def names(self, recommender: str) -> Collection[str]:
+        with self._reads.connect() as connection:
+            return _names(connection.execute(select(catalogues.c.names).where(catalogues.c.recommender == recommender)).scalar())
 
     def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
         with self._engine.begin() as connection:
@@ -90,8 +130,9 @@ class SqlCatalogue:
         return [self._entry(row) for row in rows]
 
     def heads(self) -> Mapping[str, CatalogueHead]:
+        query = select(catalogues.c.recommender, catalogues.c.revision, catalogues.c.cleared)
         with self._reads.connect() as connection:
-            return {row.recommender: CatalogueHead(row.revision, row.cleared) for row in connection.execute(select(catalogues))}
+            return {row.recommender: CatalogueHead(row.revision, row.cleared) for row in connection.execute(query)}
 
     def changes(self, recommender: str, since: int, limit: int) -> Sequence[CatalogueItem]:
         conditions = (_item.recommender == recommender, _item.revision > since)
@@ -115,23 +156,37 @@ class SqlCatalogue:
         after: Mapping[int, CatalogueItem],
         now: datetime,
     ) -> int:
-        changed = [
-            entry
-            for item, entry in after.items()
-            if item not in before or before[item].revision == _DAMAGED or not alike(before[item], entry)
-        ]
+        changed = [entry for item, entry in after.items() if _differs(before.get(item), entry)]
         if not changed:
             return 0
         connection.execute(self._begin, {"recommender": recommender, "revision": 0, "cleared": 0})
         counted = update(catalogues).where(catalogues.c.recommender == recommender).values(revision=catalogues.c.revision + len(changed))
-        last: int = connection.execute(counted.returning(catalogues.c.revision)).scalar_one()
+        last, stored_names = connection.execute(counted.returning(catalogues.c.revision, catalogues.c.names)).one()
+        names = {name for entry in changed for name in entry.attributes}
+        if not names <= (known_names := _names(stored_names)):
+            of = update(catalogues).where(catalogues.c.recommender == recommender)
+            connection.execute(of.values(names=sorted(names | known_names)))
         first = last - len(changed) + 1
         rows = [
-            {"recommender": recommender} | vars(entry) | {"revision": number, "updated_at": now}
+            {"recommender": recommender} | vars(entry) | {"revision": number, "updated_at": entry.updated_at or now}
             for number, entry in enumerate(changed, first)
         ]
         connection.execute(self._put, rows)
         return len(changed)
+
+    def _touch(
+        self,
+        connection: Connection,
+        recommender: str,
+        before: Mapping[int, CatalogueItem],
+        after: Mapping[int, CatalogueItem],
+        now: datetime,
+    ) -> None:
+        """Notes the time of a write that changes nothing: an older items table must not change the item later."""
+        unchanged = [item for item, entry in after.items() if item in before and not _differs(before[item], entry)]
+        older = [{"at_recommender": recommender, "at_item": item, "at": now} for item in unchanged if before[item].updated_at != now]
+        if older:
+            connection.execute(_TOUCH, older)
 
     def _entry(self, row: Row[Any]) -> CatalogueItem:
         """Returns a damaged row without attributes, and logs each revision once."""
@@ -146,7 +201,18 @@ def forget(connection: Connection, recommender: str) -> None:
     """Deletes all items with the recommender. A new recommender of this name continues the revisions."""
     connection.execute(delete(catalogue_items).where(_item.recommender == recommender))
     revision = catalogues.c.revision + 1
-    connection.execute(update(catalogues).where(catalogues.c.recommender == recommender).values(revision=revision, cleared=revision))
+    reset = {"names": None, "seed_version": None, "seed_digest": None, "seed_left": None}
+    cleared = update(catalogues).where(catalogues.c.recommender == recommender)
+    connection.execute(cleared.values(revision=revision, cleared=revision, **reset))
+
+
+def _differs(before: CatalogueItem | None, after: CatalogueItem) -> bool:
+    return before is None or before.revision == _DAMAGED or not alike(before, after)
+
+
+def _names(stored: Any) -> set[str]:
+    """Returns no names if the stored list is damaged."""
+    return set(stored) if isinstance(stored, list) else set()
 
 
 def _damage(row: Row[Any]) -> str:

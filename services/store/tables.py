@@ -215,6 +215,10 @@ catalogues = Table(
     Column("recommender", Text, primary_key=True),
     Column("revision", BigInteger, nullable=False),
     Column("cleared", BigInteger, nullable=False),
+    Column("names", Json),  # names of all attributes that any item has or had
+    Column("seed_version", Integer),  # version whose seed was applied last; null: none
+    Column("seed_digest", Text),
+    Column("seed_left", Integer),  # parts of that seed that are not applied yet
 )
 
 # Change counters of rows that are read as a whole, many times a second.

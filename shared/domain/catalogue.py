@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from shared.domain.attributes import MOST_NAMES, Kind, Value, check_attributes
@@ -56,6 +57,21 @@ def written(before: Before | None, write: ItemWrite, overwrite: bool) -> tuple[d
     if len(unchanged) + len(named) > MOST_NAMES:
         raise Invalid(f"item {write.item} would have {len(unchanged) + len(named)} attributes; at most {MOST_NAMES} are allowed")
     return {**unchanged, **named}, before.available if write.available is None else write.available
+
+
+def seeded(before: Before | None, updated_at: datetime | None, row: Mapping[str, Value], at: datetime) -> dict[str, Value] | None:
+    """Returns the attributes after a row of the items table, as of `at`; None for a deleted item, which stays as it is. The table sets its
+    attributes, but only those that the item lacks if the item was written after `at`. Attributes beyond `MOST_NAMES` are left out."""
+    if before is None:
+        return dict(row)
+    if before.deleted:
+        return None
+    is_newer = updated_at is not None and updated_at > at
+    attributes = dict(before.attributes)
+    for name, value in row.items():
+        if (not is_newer) if name in attributes else len(attributes) < MOST_NAMES:
+            attributes[name] = value
+    return attributes
 
 
 def alike(item: Before, other: Before) -> bool:

@@ -7,7 +7,7 @@ port and a fake that passes it. Every port has a caller.
 from shared.ports.access import Audited, AuditLog, StoredResponse, StoredResponses, TokenStore
 from shared.ports.clock import Clock
 from shared.ports.events import AnswerScore, DriftSamples, EventDays, EventLog, HitRate, KpiSource, Like, NewestTimes
-from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore
+from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore, SeedProgress
 from shared.ports.registry import (
     DataSource,
     GatewayReport,
@@ -103,6 +103,7 @@ __all__ = [
     "RunRecord",
     "RunStore",
     "Scorer",
+    "SeedProgress",
     "ServedUnit",
     "ServerInfo",
     "ServerReplica",

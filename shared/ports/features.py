@@ -34,13 +34,23 @@ class CatalogueHead:
     """Revision at which the catalogue was cleared; an older copy must start again."""
 
 
+@dataclass(frozen=True)
+class SeedProgress:
+    """Newest seed of a catalogue: the attributes of the items table that were published with a version."""
+
+    version: int
+    digest: str
+    left: int
+    """Number of parts that are not applied yet."""
+
+
 class Catalogue(Protocol):
     """Items of recommenders with their attributes. Each call is atomic for readers."""
 
     def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, overwrite: bool) -> int:
         """Writes items; returns how many changed. With `overwrite` a write replaces the item, which is available by default; else only
-        named attributes change, and missing items are created. Several writes of one item apply in order. Unchanged items are not written.
-        Raises NotFound if the recommender was deleted."""
+        named attributes change, and missing items are created. Several writes of one item apply in order. An unchanged item gets only the
+        time of the write. Raises NotFound if the recommender was deleted."""
 
     def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
         """Deletes items; returns how many existed. Raises NotFound as above."""
@@ -50,6 +60,18 @@ class Catalogue(Protocol):
 
     def page(self, recommender: str, limit: int, after: int | None = None) -> Sequence[CatalogueItem]:
         """Returns items sorted by key, without deleted ones."""
+
+    def seed(self, recommender: str, rows: Mapping[int, Mapping[str, Value]], at: datetime) -> int:
+        """Applies attributes of the items table as of `at` by `shared.domain.catalogue.seeded`; returns how many items changed. Raises
+        NotFound as above."""
+
+    def mark_seed(self, recommender: str, progress: SeedProgress) -> None: ...
+
+    def seeds(self) -> Mapping[str, SeedProgress]:
+        """Returns the newest seed of each recommender that has one."""
+
+    def names(self, recommender: str) -> Collection[str]:
+        """Returns the names of all attributes that any item has or had."""
 
     def heads(self) -> Mapping[str, CatalogueHead]:
         """Returns the head of each recommender that ever had items."""

@@ -13,7 +13,7 @@ import pytest
 from shared.domain.attributes import MOST_NAMES
 from shared.domain.catalogue import ItemWrite
 from shared.domain.errors import Invalid, NotFound
-from shared.ports import Catalogue, CatalogueItem
+from shared.ports import Catalogue, CatalogueItem, SeedProgress
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -83,7 +83,7 @@ class CatalogueSuite:
         before = catalogue.heads()["films"]
         assert before.revision == 2
         assert catalogue.put("films", writes, LATER, True) == catalogue.put("films", [], LATER, True) == 0
-        assert (catalogue.heads()["films"], catalogue.get("films", 1).updated_at) == (before, NOW)
+        assert (catalogue.heads()["films"], catalogue.get("films", 1).updated_at) == (before, LATER), "only the time of the write"
         assert catalogue.put("films", [write(1, age=12.0, genres=("a",))], LATER, True) == 1
         assert catalogue.put("films", [write(1, age=True, genres=("a",))], LATER, True) == 1
 
@@ -168,7 +168,87 @@ class CatalogueSuite:
             catalogue.put("films", [write(9)], NOW, True)
         with pytest.raises(NotFound):
             catalogue.delete("films", [1], NOW)
+        with pytest.raises(NotFound):
+            catalogue.seed("films", {1: {"age": 1}}, NOW)
+        assert not catalogue.names("films")
         revive("films")
         assert catalogue.put("films", [write(3)], NOW, True) == 1
         assert [(change.item, change.revision) for change in catalogue.changes("films", head.cleared, 10)] == [(3, 4)]
         assert [item.item for item in catalogue.page("books", 10)] == [5]
+
+    def test_a_seed_creates_items_and_changes_those_that_were_written_before_it(self, catalogue: Catalogue) -> None:
+        catalogue.put("films", [write(1, False, price=1, mood="calm"), write(2, price=2)], NOW, True)
+        catalogue.put("films", [write(3, price=3, region=None)], LATER, True)
+        catalogue.delete("films", [2], NOW)
+        rows: dict[int, dict[str, Any]] = {item: {"price": 10 * item, "genres": ("a",)} for item in (1, 2, 3, 4)}
+        assert catalogue.seed("films", rows, NOW) == 3
+        assert plain(catalogue.page("films", 10)) == [
+            (1, {"price": 10, "mood": "calm", "genres": ("a",)}),
+            (3, {"price": 3, "genres": ("a",)}),
+            (4, {"price": 40, "genres": ("a",)}),
+        ]
+        items = {item.item: item for item in catalogue.page("films", 10)}
+        assert [items[item].available for item in (1, 3, 4)] == [False, True, True]
+        assert [items[item].updated_at for item in (1, 3, 4)] == [NOW, LATER, NOW]
+        head = catalogue.heads()["films"]
+        assert catalogue.seed("films", rows, NOW) == catalogue.seed("films", rows, LATER) - 1 == 0, "item 3 is older than the last one"
+        assert catalogue.heads()["films"].revision == head.revision + 1
+
+    def test_a_seed_leaves_out_attributes_beyond_the_limit(self, catalogue: Catalogue) -> None:
+        catalogue.put("films", [ItemWrite(1, {f"a{n}": n for n in range(MOST_NAMES - 1)})], NOW, True)
+        catalogue.seed("films", {1: {"first": 1, "second": 2, "a0": 7}}, LATER)
+        attributes = catalogue.get("films", 1).attributes
+        assert len(attributes) == MOST_NAMES
+        assert (attributes["a0"], attributes["first"]) == (7, 1)
+
+    def test_later_writes_win_in_any_order_of_puts_deletes_and_seeds(self, catalogue: Catalogue) -> None:
+        chance = random.Random(11)  # noqa: S311
+        items: dict[int, tuple[dict[str, Any], bool, bool, datetime]] = {}
+        """The oracle: attributes, availability, whether deleted, and the time of the last write."""
+        last_table = NOW
+        for step in range(150):
+            now = NOW + timedelta(minutes=step)
+            keys = sorted({chance.randrange(12) for _ in range(4)})
+            values: dict[str, Any] = {name: chance.randrange(2) for name in ("price", "age", "stock") if chance.random() < 0.6}
+            match chance.choice(("replace", "change", "delete", "seed", "seed")):
+                case "delete":
+                    catalogue.delete("films", keys, now)
+                    items |= {key: ({}, False, True, now) for key in keys if key in items and not items[key][2]}
+                case "seed":
+                    at = last_table = chance.choice((last_table, last_table + (now - last_table) * chance.random()))
+                    catalogue.seed("films", dict.fromkeys(keys, values), at)
+                    for key in keys:
+                        attributes, available, deleted, time = items.get(key, ({}, True, False, at))
+                        if not deleted:
+                            merged = {**values, **attributes} if time > at else {**attributes, **values}
+                            items[key] = merged, available, False, max(time, at) if merged != attributes else time
+                case way:
+                    available = chance.choice((None, True, False))
+                    catalogue.put("films", [write(key, available, **values) for key in keys], now, way == "replace")
+                    for key in keys:
+                        attributes, was_available, deleted, _ = items.get(key, ({}, True, True, now))
+                        if deleted or way == "replace":
+                            attributes, was_available = {}, True
+                        items[key] = {**attributes, **values}, was_available if available is None else available, False, now
+            stored = {item.item: (dict(item.attributes), item.available, item.updated_at) for item in catalogue.page("films", 99)}
+            assert stored == {key: (item[0], item[1], item[3]) for key, item in items.items() if not item[2]}, step
+
+    def test_the_progress_of_a_seed_is_stored_until_the_recommender_is_deleted(
+        self, catalogue: Catalogue, forget: Callable[[str], None], revive: Callable[[str], None]
+    ) -> None:
+        revive("films")
+        assert "films" not in catalogue.seeds()
+        for progress in (SeedProgress(1, "a", 2), SeedProgress(1, "a", 0), SeedProgress(2, "b", 1)):
+            catalogue.mark_seed("films", progress)
+            assert catalogue.seeds()["films"] == progress
+        catalogue.put("films", [write(1)], NOW, True)
+        assert catalogue.seeds()["films"] == SeedProgress(2, "b", 1)
+        forget("films")
+        assert "films" not in catalogue.seeds()
+
+    def test_the_names_are_those_of_all_attributes_ever_written(self, catalogue: Catalogue) -> None:
+        assert not catalogue.names("films")
+        catalogue.put("films", [write(1, age=1), write(2, price=2, region=None)], NOW, True)
+        catalogue.put("films", [write(1, age=None, region="de")], NOW, False)
+        catalogue.seed("films", {3: {"title": "x"}}, NOW)
+        assert set(catalogue.names("films")) == {"age", "price", "region", "title"}

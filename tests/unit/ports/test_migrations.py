@@ -14,6 +14,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
 
 from services.eventlog.tables import metadata as event_tables
 from services.featurestore.tables import metadata as feature_tables
+from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from services.store.tables import metadata as state_tables
@@ -228,3 +229,22 @@ def test_a_writer_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     with engine.begin() as connection:
         assert connection.execute(text("SELECT 1")).scalar() == 1
     engine.dispose()
+
+
+def test_an_older_database_gets_the_names_of_its_attributes(engine: Engine) -> None:
+    upgrade(engine)
+    columns = ("names", "seed_version", "seed_digest", "seed_left")
+    rows = {"films": ['{"price":1}', '{"age":2,"price":null}', "{", "[]"], "empty": []}
+    with engine.begin() as connection:
+        for column in columns:
+            connection.execute(text(f"ALTER TABLE catalogues DROP COLUMN {column}"))
+        connection.execute(text("UPDATE alembic_version SET version_num = 'initial'"))
+        for name, items in rows.items():
+            connection.execute(text("INSERT INTO catalogues VALUES (:name, 9, 0)"), {"name": name})
+            for number, attributes in enumerate(items):
+                statement = "INSERT INTO catalogue_items VALUES (:name, :item, :attributes, true, false, :item, 1)"
+                connection.execute(text(statement), {"name": name, "item": number, "attributes": attributes})
+    upgrade(engine)
+    catalogue = SqlCatalogue(engine)
+    assert {name: set(catalogue.names(name)) for name in rows} == {"films": {"age", "price"}, "empty": set()}
+    assert not catalogue.seeds()
