@@ -5,6 +5,7 @@ Publishes:
 - firsts.parquet, and history.parquet: each known user-item pair, those of parents included
 - items.parquet (raw catalogue, ordered by key) and items.features.parquet (its features, row by row)
 - users.parquet and users.features.parquet, if users have more than a key: one row per stretch of time, the newest last
+- items_table.json, for the seed of the catalogue (shared.contracts.items_table)
 - pages.parquet, if sequences show page views; features.json, the features' fitted state, encoded vectors (pipelines.stages.vectors)
 
 A warm run grows its parent's state and publishes older rows for replay (pipelines.stages.replay). Mode `compact` belongs to no run.
@@ -16,6 +17,7 @@ import hashlib
 import itertools
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +41,13 @@ from pipelines.features.reading import Reads
 from pipelines.models.families import family_of
 from pipelines.models.plugins import check_params
 from pipelines.stages.compact import compact
+from pipelines.stages.attribute_check import recorded, written_record
 from pipelines.stages.data_gate import admit, admit_events, judged_tables, remembered
 from pipelines.stages.replay import HELD, PAST, held_out, past, past_users
 from pipelines.stages.runner import Context, main
 from pipelines.stages.user_overrides import with_written
 from pipelines.stages.vectors import TableVectors
+from shared.contracts.items_table import FACT, ITEMS_TABLE
 from shared.domain.errors import BadData, Invalid
 from shared.stage_process import Outcome
 
@@ -76,7 +80,7 @@ def run(context: Context) -> Outcome:
 
 
 def _run(context: Context, chosen: Engine) -> Outcome:
-    spec, log = context.spec.recommender, context.log
+    spec, log, started = context.spec.recommender, context.log, datetime.now(UTC)
     tables = judged_tables(context, _reach(context))
     table, people = tables.items.source, tables.users.source if tables.users else None
     parent_graph = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" and context.has("parent", FEATURES) else None
@@ -88,6 +92,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         vectors.check(judged.source, key)
     interactions = _warm(context, tables) if context.spec.mode == "warm" else _full(context, tables)
     items = read_items(table, spec)
+    record = recorded(context, items, min(table.changed_at(), started))
     frame, thinned = _normalised(context, interactions.frame, interactions.name)
     parts = split(frame, spec.split, interactions.name)
 
@@ -108,7 +113,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         log.info("feature: fitted feature=%s codes=%d", column, cardinality)
 
     files, rows = _write(context, ready, parts, history, parent_graph is not None)
-    files |= remembered(context, tables) | vectors.files()
+    files |= remembered(context, tables) | vectors.files() | {ITEMS_TABLE: written_record(context, record)}
     log.info("rows: split train=%d holdout=%d", rows["train"], rows["holdout"])
     digests = (*interactions.digests, *(source.digest() for source in (table, people) if source), *vectors.digests, *written)
     facts = {
@@ -118,6 +123,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         "cardinalities": graph.cardinalities(),
         "mode": context.spec.mode,
         "validation": interactions.validation,
+        FACT: record.model_dump(mode="json"),
     }
     if vectors.facts:
         facts["encoded"] = vectors.facts
