@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from services.control.catalogue_seeder import CatalogueSeeder
 from services.control.feature_materialiser import FeatureMaterialiser
 from services.control.placement import Placement
 from services.control.reconcile import Simple
@@ -53,10 +54,11 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         placement: Placement,
         clock: Clock,
         values: FeatureMaterialiser | None = None,
+        seeds: CatalogueSeeder | None = None,
     ) -> None:
-        """`values` loads features into the feature store; None if there is no store."""
+        """`values` loads features into the feature store, `seeds` attributes into the catalogue; None: a version needs neither."""
         self.store = store
-        self._values = values
+        self._loads = tuple(load for load in (values, seeds) if load is not None)
         self._routes = routes
         self._registry = registry
         self._server = server
@@ -73,7 +75,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
             return RolloutObservation(record.request, blocked_by=self._blocked_by(record), stable=stable)
         answering = self._server.answering(record.recommender)
         named = route.named() if route is not None else frozenset()
-        if self._values is not None and version not in named and not self._values.loaded(record.recommender, version):
+        if version not in named and not all(load.loaded(record.recommender, version) for load in self._loads):
             answering -= {version}
         first = route is None and version in answering
         observation = RolloutObservation(
@@ -100,8 +102,8 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
 
     def _fault(self, recommender: str, version: int) -> str | None:
         """Returns why the version will never answer."""
-        fault = self._placement.fault(recommender, version)
-        return fault or (self._values.fault(recommender, version) if self._values is not None else None)
+        faults = (part.fault(recommender, version) for part in (self._placement, *self._loads))
+        return next((fault for fault in faults if fault), None)
 
     def _blocked_by(self, record: RolloutRecord) -> str | None:
         oldest = self.store.oldest_active(record.recommender)

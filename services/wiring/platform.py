@@ -13,6 +13,7 @@ from typing import Any
 from services.api.dependencies import AuthConfig, ControlParts, Features
 from services.api.rate_limits import RateLimit, RateLimits
 from services.control.admission import AdmissionLease, Admissions
+from services.control.catalogue_seeder import CatalogueSeeder
 from services.control.compaction import Compactor
 from services.control.feature_materialiser import FeatureMaterialiser, named
 from services.control.garbage_collector import GarbageCollector
@@ -113,7 +114,8 @@ class Platform:
         routed = functools.partial(named, state.routes, state.rollouts)
         values = FeatureMaterialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
         sources = Sources(state.kpis, state.mirrors)
-        rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
+        seeder = CatalogueSeeder(routed, state.registry, state.artifacts, state.catalogue)
+        rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values, seeder)
         lines = ModelLineages(state.registry, state.runs, state.routes)
         records = (state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes)
         retrainers = Retrainers(*records, watch.monitor, lines, clock)
@@ -134,6 +136,8 @@ class Platform:
         # Redis may lose its values without a change of the database.
         filling = OnChange(values.step, mark, _REST if settings.features.get_secret_value() == "sql" else 0.0, values.due)
         self._loops.append(Loop("features", _by_one(replica, "features", filling), 1.0))
+        seeding = OnChange(seeder.step, mark, _REST, seeder.due)
+        self._loops.append(Loop("seeds", _by_one(replica, "seeds", seeding), 1.0))
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # this process must place the versions before it can answer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 
 from pydantic import AwareDatetime, Field
@@ -16,6 +17,7 @@ from pydantic import AwareDatetime, Field
 from shared.contracts.stage import Files
 from shared.contracts.strict import Strict
 from shared.domain.attributes import Value, check_attributes
+from shared.domain.errors import Invalid
 
 ITEMS_TABLE = "items_table.json"
 FACT = "items_table"
@@ -50,9 +52,12 @@ def seed_files(files: Files) -> Files:
 
 
 def read_part(content: bytes) -> Iterator[tuple[int, Mapping[str, Value]]]:
-    """Yields items and their known attributes. Raises ValueError or Invalid for other content, OSError or EOFError for damaged files."""
-    with gzip.open(io.BytesIO(content), "rt", encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            attributes = check_attributes(row["attributes"], {})
-            yield int(row["item"]), {name: value for name, value in attributes.items() if value is not None}
+    """Yields items and their known attributes. Raises Invalid for other content."""
+    try:
+        with gzip.open(io.BytesIO(content), "rt", encoding="utf-8") as lines:
+            for line in lines:
+                row = json.loads(line)
+                attributes = check_attributes(row["attributes"], {})
+                yield int(row["item"]), {name: value for name, value in attributes.items() if value is not None}
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise Invalid(f"not a part of a seed: {error}") from None
