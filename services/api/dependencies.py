@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -123,6 +123,10 @@ class ControlParts:
     """Reads a file under the operator's data roots, by its URI. Rejects a file of more bytes than the number."""
     place_fault: Callable[[Place], str | None]
     """Why a source can't be read now; None if it can."""
+    table_header: Callable[[Place], Sequence[str] | None]
+    """Columns of a table whose file begins with their names; None for other files, or if they can't be read."""
+    table_changed_at: Callable[[Place], datetime | None]
+    """When a table's files were changed; None if that is not known."""
     wake: Callable[[], None]
     """Wakes the control loop."""
 

@@ -109,7 +109,7 @@ class Platform:
         bases = StageCache(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
         stile = None if settings.owns_home else AdmissionLease(state.leases, secrets.token_hex(8), clock)
         turns, planner = Admissions(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
-        runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns, tuple(settings.families))
+        runs = Runs(state.rollouts, executor, snapshots, clock, data_roots, bases, turns, tuple(settings.families), state.catalogue.names)
         stores = (state.features, state.feature_history)
         routed = functools.partial(named, state.routes, state.rollouts)
         values = FeatureMaterialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
@@ -179,6 +179,8 @@ class Platform:
             check_place=data.check,
             read_file=data.read,
             place_fault=data.fault,
+            table_header=data.header,
+            table_changed_at=data.changed_at,
             wake=wake,
         )
 

@@ -223,13 +223,13 @@ class CatalogueSuite:
                             merged = {**values, **attributes} if time > at else {**attributes, **values}
                             items[key] = merged, available, False, max(time, at) if merged != attributes else time
                 case way:
-                    available = chance.choice((None, True, False))
-                    catalogue.put("films", [write(key, available, **values) for key in keys], now, way == "replace")
+                    set_to = chance.choice((None, True, False))
+                    catalogue.put("films", [write(key, set_to, **values) for key in keys], now, way == "replace")
                     for key in keys:
                         attributes, was_available, deleted, _ = items.get(key, ({}, True, True, now))
                         if deleted or way == "replace":
                             attributes, was_available = {}, True
-                        items[key] = {**attributes, **values}, was_available if available is None else available, False, now
+                        items[key] = {**attributes, **values}, was_available if set_to is None else set_to, False, now
             stored = {item.item: (dict(item.attributes), item.available, item.updated_at) for item in catalogue.page("films", 99)}
             assert stored == {key: (item[0], item[1], item[3]) for key, item in items.items() if not item[2]}, step
 

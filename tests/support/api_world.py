@@ -411,6 +411,9 @@ class World:
     def door(self):
         return AuthConfig(self.clock, TOKEN, self.tokens, self.answers, lambda: self.waiting, self.limits)
 
+    def data(self):
+        return DataFiles(("/nowhere/data", *self.more_roots))
+
     def parts(self):
         def wake():
             self.woken += 1
@@ -444,9 +447,11 @@ class World:
             watch=lambda name: self.seen,
             past=lambda recommender: self.past,
             stage_faults=self.stage_faults,
-            check_place=DataFiles(("/nowhere/data",)).check,
-            read_file=lambda uri, most: DataFiles(("/nowhere/data", *self.more_roots)).read(uri, most),
-            place_fault=DataFiles(("/nowhere/data",)).fault,
+            check_place=lambda place: self.data().check(place),
+            read_file=lambda uri, most: self.data().read(uri, most),
+            place_fault=lambda place: self.data().fault(place),
+            table_header=lambda place: self.data().header(place),
+            table_changed_at=lambda place: self.data().changed_at(place),
             wake=wake,
         )
 

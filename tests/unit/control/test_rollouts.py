@@ -86,9 +86,14 @@ class Values:
         return self.why
 
 
+LOADED = pytest.mark.parametrize("loaded", ["values", "seeds"], ids=["feature store", "catalogue"])
+
+
 @pytest.mark.requirement("G-08")
-def test_a_version_gets_no_traffic_before_its_values_are_in_the_feature_store(second: World) -> None:
-    second.values = values = Values()
+@LOADED
+def test_a_version_gets_no_traffic_before_its_values_are_in_the_store(second: World, loaded: str) -> None:
+    values = Values()
+    setattr(second, loaded, values)
     plane = second.plane()
     second.until(plane, "loading", *SERVED)
     for _ in range(5):
@@ -104,8 +109,10 @@ def test_a_version_gets_no_traffic_before_its_values_are_in_the_feature_store(se
 
 
 @pytest.mark.requirement("G-08")
-def test_a_version_whose_values_can_never_be_loaded_goes_back_and_says_why(second: World) -> None:
-    second.values = values = Values()
+@LOADED
+def test_a_version_whose_values_can_never_be_loaded_goes_back_and_says_why(second: World, loaded: str) -> None:
+    values = Values()
+    setattr(second, loaded, values)
     values.why = "online.user.0000.npz can't be read"
     second.until(second.plane(), "rolled_back", *SERVED)
     assert "online.user.0000.npz can't be read" in second.row().status.reason

@@ -28,7 +28,7 @@ TABLE = pl.DataFrame(
         "item": [1, 2],
         "whole": [3, None],
         "price": pl.Series([0.1, None], dtype=pl.Float32),
-        "title": ["é \"", None],
+        "title": ['é "', None],
         "kind": pl.Series(["a", None], dtype=pl.Categorical),
         "adult": [True, None],
         "genres": [["x", None, "y"], None],
@@ -161,4 +161,7 @@ def test_etl_refuses_a_filter_on_an_attribute_that_nobody_knows(etl: Etl, tmp_pa
     with caplog.at_level(logging.WARNING):
         etl(wrong)
     assert "attributes: unknown to the items table field=serve.filter error=unknown attribute 'prise'" in caplog.text
-    etl(spec.model_copy(update={"serve": spec.serve.model_copy(update={"filter": ("price < 10", "region == 'de'")})}), attributes=("region",))
+    etl(
+        spec.model_copy(update={"serve": spec.serve.model_copy(update={"filter": ("price < 10", "region == 'de'")})}),
+        attributes=("region",),
+    )
