@@ -59,7 +59,7 @@ def attribute_columns(items: pl.DataFrame, key: str, declared: Mapping[str, Kind
             left_out[name] = f"no attribute can have the type {dtype}"
         elif declared and kind != declared[name]:
             left_out[name] = f"it holds {ARTICLES[kind]}, serve.attributes says {ARTICLES[declared[name]]}"
-        elif isinstance(dtype, pl.List) and (items[name].list.len() > MOST_VALUES).all():
+        elif isinstance(dtype, pl.List) and len(items) and (items[name].list.len() > MOST_VALUES).all():
             left_out[name] = f"each list has more than {MOST_VALUES} values"
         elif len(kinds) == MOST_NAMES:
             left_out[name] = f"more than {MOST_NAMES} attributes: {_DECLARE}"
