@@ -40,8 +40,8 @@ from pipelines.features.prepared import EXTRA, PAGES, Prepared, extra_columns, g
 from pipelines.features.reading import Reads
 from pipelines.models.families import family_of
 from pipelines.models.plugins import check_params
-from pipelines.stages.compact import compact
 from pipelines.stages.attribute_check import recorded, written_record
+from pipelines.stages.compact import compact
 from pipelines.stages.data_gate import admit, admit_events, judged_tables, remembered
 from pipelines.stages.replay import HELD, PAST, held_out, past, past_users
 from pipelines.stages.runner import Context, main

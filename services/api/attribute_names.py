@@ -1,4 +1,4 @@
-"""Checks the item attributes that a spec's filters and rules name: against the items table, where its columns are known, and the catalogue."""
+"""Check of the item attributes that a spec's filters and rules name, by the columns of the items table and the catalogue."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from services.api.rate_limits import RateLimits
 from services.gateway import Gateway
 from services.monitor.earnings import EarningPoint, VersionEarning
+from services.monitor.empty_answers import EmptyAnswersLook
 from services.monitor.kpi_history import LifeQuery, RecentKpis, VersionHistories
 from shared.contracts.online import OnlineView
 from shared.contracts.sources import Place
@@ -101,6 +102,8 @@ class ControlParts:
     """Earnings by version, in the newest window whose attribution has closed."""
     series: Callable[[str, timedelta, timedelta, int], Mapping[int, Sequence[EarningPoint]]]
     """Earnings by version, in a number of windows that end a step apart."""
+    empty: Callable[[str], EmptyAnswersLook]
+    """Answers of the last minutes, and how many of them are empty."""
     life: Callable[[str, LifeQuery], VersionHistories]
     """Earnings of each version over a time, in stretches."""
     lately: Callable[[Sequence[Recommender], int, timedelta], Mapping[str, RecentKpis]]

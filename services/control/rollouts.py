@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
-from services.control.catalogue_seeder import CatalogueSeeder
-from services.control.feature_materialiser import FeatureMaterialiser
 from services.control.placement import Placement
 from services.control.reconcile import Simple
 from shared.contracts.plans import rollout_plan
@@ -37,6 +36,15 @@ class Sources:
     mirrors: ShadowTotals
 
 
+class VersionLoad(Protocol):
+    """Loads what was published with a version, such as features into the feature store."""
+
+    def loaded(self, recommender: str, version: int) -> bool: ...
+
+    def fault(self, recommender: str, version: int) -> str | None:
+        """Returns why the version can't be loaded; None if no load has failed."""
+
+
 class Rollouts(Simple[RolloutStatus, SetRoute]):
     """Kind of rollouts."""
 
@@ -53,12 +61,11 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         sources: Sources,
         placement: Placement,
         clock: Clock,
-        values: FeatureMaterialiser | None = None,
-        seeds: CatalogueSeeder | None = None,
+        loads: Sequence[VersionLoad] = (),
     ) -> None:
-        """`values` loads features into the feature store, `seeds` attributes into the catalogue; None: a version needs neither."""
+        """A version gets no traffic before all `loads` have loaded it."""
         self.store = store
-        self._loads = tuple(load for load in (values, seeds) if load is not None)
+        self._loads = tuple(loads)
         self._routes = routes
         self._registry = registry
         self._server = server
@@ -102,8 +109,8 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
 
     def _fault(self, recommender: str, version: int) -> str | None:
         """Returns why the version will never answer."""
-        faults = (part.fault(recommender, version) for part in (self._placement, *self._loads))
-        return next((fault for fault in faults if fault), None)
+        faults = (load.fault(recommender, version) for load in self._loads)
+        return self._placement.fault(recommender, version) or next((fault for fault in faults if fault), None)
 
     def _blocked_by(self, record: RolloutRecord) -> str | None:
         oldest = self.store.oldest_active(record.recommender)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -51,9 +51,7 @@ class Runs:
         bases: StageCache,
         turns: Admissions,
         families: tuple[str, ...] = (),
-        attributes: Callable[[str], Collection[str]] | None = None,
     ) -> None:
-        """`attributes` returns the attribute names of a recommender's catalogue; None: not known."""
         self.store = bases.runs
         self._rollouts = rollouts
         self._registry = bases.registry
@@ -63,7 +61,6 @@ class Runs:
         self._clock = clock
         self._data_roots = data_roots
         self._families = families
-        self._attributes = attributes
         self._bases = bases
         self._turns = turns
 
@@ -187,7 +184,7 @@ class Runs:
             answers=answers,
             data_roots=self._data_roots,
             families=self._families,
-            attributes=tuple(sorted(self._attributes(record.recommender))) if name == "etl" and self._attributes is not None else None,
+            attributes=self._snapshots.attributes(record.recommender) if name == "etl" else None,
             artifacts=self._artifacts.url,
         )
 

@@ -6,7 +6,7 @@ port and a fake that passes it. Every port has a caller.
 
 from shared.ports.access import Audited, AuditLog, StoredResponse, StoredResponses, TokenStore
 from shared.ports.clock import Clock
-from shared.ports.events import AnswerScore, DriftSamples, EventDays, EventLog, HitRate, KpiSource, Like, NewestTimes
+from shared.ports.events import AnswerScore, DriftSamples, EmptyAnswers, EventDays, EventLog, HitRate, KpiSource, Like, NewestTimes
 from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore, SeedProgress
 from shared.ports.registry import (
     DataSource,
@@ -70,6 +70,7 @@ __all__ = [
     "DataSource",
     "DriftSamples",
     "Due",
+    "EmptyAnswers",
     "EventDays",
     "EventLog",
     "Executor",

@@ -302,7 +302,7 @@ class Plane:
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, snapshots, clock, ("/data",), bases, turns, ("acme.fading",))
         sources = Sources(kpis, SqlShadowTotals(engine))
-        rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.values, world.seeds)
+        rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.loads)
         lines = ModelLineages(registry, self.runs, routes)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, lines, clock)
         self.ensure = retrainers.ensure
@@ -338,8 +338,7 @@ class World:
         self.writes: list[str] = []
         """Every statement that wrote, or tried to."""
         self.parts = parts or Parts()
-        self.values: Any = None
-        self.seeds: Any = None
+        self.loads: tuple[Any, ...] = ()
         """Who materialises; nobody."""
         self.clock = Clock()
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
