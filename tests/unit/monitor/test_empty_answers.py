@@ -37,7 +37,7 @@ def look(world: World, monitor: EmptyAnswersMonitor) -> float | None:
     world.clock.pass_by(seconds=EVERY.total_seconds())
     monitor.export()
     monitor.warn()
-    return REGISTRY.get_sample_value("eyas_empty_answers", {"recommender": NAME})
+    return REGISTRY.get_sample_value("eyas_empty_answer_share", {"recommender": NAME})
 
 
 @pytest.mark.requirement("G-02")
@@ -77,7 +77,7 @@ def test_the_spec_sets_the_limit(world: World, monitor: EmptyAnswersMonitor, cap
     answers(world, "a", 0, LEAST)
     assert look(world, monitor) == 1.0
     assert not caplog.records
-    assert REGISTRY.get_sample_value("eyas_empty_answers_limit", {"recommender": NAME}) == 1.0
+    assert REGISTRY.get_sample_value("eyas_empty_answer_limit", {"recommender": NAME}) == 1.0
 
 
 def test_a_recommender_without_recent_answers_costs_no_query(
