@@ -141,11 +141,11 @@ def _scalars(column: pl.Expr, dtype: pl.DataType, kind: Kind) -> pl.Expr:
 def _short(values: pl.DataFrame, kinds: Mapping[str, Kind]) -> pl.DataFrame:
     """Leaves out the last texts of an item that exceed the limit of all its names and texts together."""
     total = pl.lit(sum(map(len, kinds)), pl.Int64)
-    kept = []
+    shortened = []
     for name in kinds:
         if kinds[name] in ("text", "texts"):
             column = pl.col(name)
             length = column.str.len_chars() if kinds[name] == "text" else column.list.eval(pl.element().str.len_chars()).list.sum()
             total = total + length.fill_null(0).cast(pl.Int64)
-            kept.append(pl.when(total <= MOST_CHARACTERS).then(column).alias(name))
-    return values.with_columns(kept)
+            shortened.append(pl.when(total <= MOST_CHARACTERS).then(column).alias(name))
+    return values.with_columns(shortened)

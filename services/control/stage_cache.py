@@ -107,8 +107,8 @@ class StageCache:
         unread = () if stage == "export" else (ITEMS_TABLE,)  # its time changes with every query of a database
         for origin, files in inputs.items():
             if origin not in _BESIDE:
-                taken = {name: file for name, file in files.items() if name not in unread}
-                parts[f"{_INPUT}{origin}"] = f"sha256:{digest_of(taken)}"
+                read_files = {name: file for name, file in files.items() if name not in unread}
+                parts[f"{_INPUT}{origin}"] = f"sha256:{digest_of(read_files)}"
         return parts | (self.data_parts(record, spec) if stage == "etl" else {})
 
     def data_parts(self, record: RunRecord, spec: RecommenderSpec) -> dict[str, str]:

@@ -23,9 +23,9 @@ def named_attributes(serve: Serve) -> Iterator[tuple[str, str]]:
     yield from ((field, rule.each) for field, rules in lists for rule in rules if isinstance(rule, Each))
 
 
-def unknown_attributes(serve: Serve, known: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """Returns field and message of each attribute that is not known. A spec that declares attributes has been checked against these."""
+def unknown_attributes(serve: Serve, names: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """Returns field and message of each attribute that is not among the names; none if the spec declares attributes."""
     if serve.attributes:
         return ()
-    unknown = dict.fromkeys((field, name) for field, name in named_attributes(serve) if name not in known and name != AVAILABLE)
-    return tuple((field, str(unknown_name("attribute", name, known))) for field, name in unknown)
+    unknown = dict.fromkeys((field, name) for field, name in named_attributes(serve) if name not in names and name != AVAILABLE)
+    return tuple((field, str(unknown_name("attribute", name, names))) for field, name in unknown)

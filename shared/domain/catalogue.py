@@ -60,7 +60,7 @@ def written(before: Before | None, write: ItemWrite, overwrite: bool) -> tuple[d
 
 
 def seeded(before: Before | None, updated_at: datetime | None, row: Mapping[str, Value], at: datetime) -> dict[str, Value] | None:
-    """Returns the attributes after a row of the items table, as of `at`; None for a deleted item, which stays as it is. The table sets its
+    """Returns the attributes after a row of the items table, as of `at`; None for a deleted item, which stays deleted. The table sets its
     attributes, but only those that the item lacks if the item was written after `at`. Attributes beyond `MOST_NAMES` are left out."""
     if before is None:
         return dict(row)

@@ -27,6 +27,33 @@ def plain(items: Sequence[CatalogueItem]) -> list[tuple[int, object]]:
     return [(item.item, dict(item.attributes)) for item in items]
 
 
+class CatalogueOracle:
+    """What a catalogue holds after writes and seeds, item by item: attributes, availability, whether deleted, time of the last write."""
+
+    def __init__(self) -> None:
+        self.items: dict[int, tuple[dict[str, Any], bool, bool, datetime]] = {}
+
+    def put(self, keys: Sequence[int], values: dict[str, Any], available: bool | None, now: datetime, overwrite: bool) -> None:
+        for key in keys:
+            attributes, was_available, deleted, _ = self.items.get(key, ({}, True, True, now))
+            if deleted or overwrite:
+                attributes, was_available = {}, True
+            self.items[key] = {**attributes, **values}, was_available if available is None else available, False, now
+
+    def delete(self, keys: Sequence[int], now: datetime) -> None:
+        self.items |= {key: ({}, False, True, now) for key in keys if key in self.items and not self.items[key][2]}
+
+    def seed(self, keys: Sequence[int], values: dict[str, Any], at: datetime) -> None:
+        for key in keys:
+            attributes, available, deleted, time = self.items.get(key, ({}, True, False, at))
+            if not deleted:
+                merged = {**values, **attributes} if time > at else {**attributes, **values}
+                self.items[key] = merged, available, False, max(time, at) if merged != attributes else time
+
+    def stored(self) -> dict[int, tuple[dict[str, Any], bool, datetime]]:
+        return {key: (attributes, available, time) for key, (attributes, available, deleted, time) in self.items.items() if not deleted}
+
+
 class CatalogueSuite:
     """Subclasses provide `catalogue`, `forget` (deletes a recommender) and `revive` (applies a recommender again)."""
 
@@ -202,10 +229,7 @@ class CatalogueSuite:
         assert (attributes["a0"], attributes["first"]) == (7, 1)
 
     def test_later_writes_win_in_any_order_of_puts_deletes_and_seeds(self, catalogue: Catalogue) -> None:
-        chance = random.Random(11)  # noqa: S311
-        items: dict[int, tuple[dict[str, Any], bool, bool, datetime]] = {}
-        """The oracle: attributes, availability, whether deleted, and the time of the last write."""
-        last_table = NOW
+        chance, oracle, last_table = random.Random(11), CatalogueOracle(), NOW  # noqa: S311
         for step in range(150):
             now = NOW + timedelta(minutes=step)
             keys = sorted({chance.randrange(12) for _ in range(4)})
@@ -213,25 +237,17 @@ class CatalogueSuite:
             match chance.choice(("replace", "change", "delete", "seed", "seed")):
                 case "delete":
                     catalogue.delete("films", keys, now)
-                    items |= {key: ({}, False, True, now) for key in keys if key in items and not items[key][2]}
+                    oracle.delete(keys, now)
                 case "seed":
-                    at = last_table = chance.choice((last_table, last_table + (now - last_table) * chance.random()))
-                    catalogue.seed("films", dict.fromkeys(keys, values), at)
-                    for key in keys:
-                        attributes, available, deleted, time = items.get(key, ({}, True, False, at))
-                        if not deleted:
-                            merged = {**values, **attributes} if time > at else {**attributes, **values}
-                            items[key] = merged, available, False, max(time, at) if merged != attributes else time
+                    last_table = chance.choice((last_table, last_table + (now - last_table) * chance.random()))
+                    catalogue.seed("films", dict.fromkeys(keys, values), last_table)
+                    oracle.seed(keys, values, last_table)
                 case way:
-                    set_to = chance.choice((None, True, False))
-                    catalogue.put("films", [write(key, set_to, **values) for key in keys], now, way == "replace")
-                    for key in keys:
-                        attributes, was_available, deleted, _ = items.get(key, ({}, True, True, now))
-                        if deleted or way == "replace":
-                            attributes, was_available = {}, True
-                        items[key] = {**attributes, **values}, was_available if set_to is None else set_to, False, now
+                    available = chance.choice((None, True, False))
+                    catalogue.put("films", [write(key, available, **values) for key in keys], now, way == "replace")
+                    oracle.put(keys, values, available, now, way == "replace")
             stored = {item.item: (dict(item.attributes), item.available, item.updated_at) for item in catalogue.page("films", 99)}
-            assert stored == {key: (item[0], item[1], item[3]) for key, item in items.items() if not item[2]}, step
+            assert stored == oracle.stored(), step
 
     def test_the_progress_of_a_seed_is_stored_until_the_recommender_is_deleted(
         self, catalogue: Catalogue, forget: Callable[[str], None], revive: Callable[[str], None]
