@@ -7,9 +7,11 @@ are fetched as listed, queries run once, TFRecord is decoded once. Every fault n
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -76,6 +78,10 @@ class SourceRows:
             with path.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
         return digest.hexdigest()
+
+    def changed_at(self) -> datetime:
+        """Returns when the newest of the files was changed. Rows of a database are as new as their copy."""
+        return datetime.fromtimestamp(max(path.stat().st_mtime for path in self.files), UTC)
 
     def without_broken(self) -> SourceRows:
         """Reads every file to its end and drops unreadable ones; faults in the middle show only then."""
@@ -182,7 +188,7 @@ def _scanned(place: Place, reach: ReadableRoots, as_text: Collection[str], files
 
 
 def _fetched(place: Place, reach: ReadableRoots) -> list[Path]:
-    """Fetches each object under its own name, into a folder numbered by its position."""
+    """Fetches each object under its own name and with its own time, into a folder numbered by its position."""
     assert place.uri is not None
     store = ObjectStore()
     paths = []
@@ -191,6 +197,7 @@ def _fetched(place: Place, reach: ReadableRoots) -> list[Path]:
         store.fetch(data_object.uri, path, data_object.tag)
         for other in layout(data_object, store):
             store.fetch(other.uri, beside(path), other.tag)
+        os.utime(path, (data_object.written.timestamp(),) * 2)
         paths.append(path)
     return paths
 

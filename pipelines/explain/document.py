@@ -53,6 +53,7 @@ def explained(spec: RecommenderSpec, fitted: ExplainedFit, family: str | None = 
         totals=_totals(_batch_size(spec, fitted, _params(spec, family), tables), tables),
         inputs=tuple(_inputs(spec, fitted, sizes)),
         left_out=tuple(LeftOut(operator=omission.operator, feature=omission.feature, why=omission.why) for omission in graph.left),
+        warnings=tuple(f"{field}: {message}; only the catalogue can have it" for field, message in fitted.unknown),
     )
 
 

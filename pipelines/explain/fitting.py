@@ -22,11 +22,13 @@ from pipelines.data.validation.judging import judge, refusal
 from pipelines.data.validation.tables import judge_tables
 from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.encoding.spec_encoder import TRIED, try_encoder
+from pipelines.export.attributes import attribute_columns
 from pipelines.features.columns import NULL, Side, Table
 from pipelines.features.graph import Graph
 from pipelines.features.hashing import hashed
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
 from pipelines.features.reading import Reads
+from shared.contracts.attribute_names import unknown_attributes
 from shared.contracts.features import Vector, VectorOf
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.spec import Table as Keyed
@@ -44,6 +46,8 @@ class ExplainedFit:
     """Positives among the rows."""
     items: int
     users: int
+    unknown: tuple[tuple[str, str], ...]
+    """Field and message of each attribute that filters or rules name and the items table lacks."""
     every: int
     """The fit uses one user in this many."""
     values: Mapping[str, float]
@@ -90,7 +94,8 @@ def fit_on_data(spec: RecommenderSpec, reach: ReadableRoots, most: int, reads: R
     ready = ready.fit(parts.train, None, ready.history(parts.train, parts.holdout, reach.scratch / "history"))
     user_count = len(ready.users) if ready.users is not None else _count(frame.select("user").unique())
     liked = _count(parts.train.filter(pl.col("label") > 0))
-    return ExplainedFit(ready.graph, _count(parts.train), liked, len(items), user_count, every, _values(ready, parts.train))
+    unknown, values = _unknown(items, spec), _values(ready, parts.train)
+    return ExplainedFit(ready.graph, _count(parts.train), liked, len(items), user_count, unknown, every, values)
 
 
 def fit_on_nothing(spec: RecommenderSpec, reach: ReadableRoots, reads: Reads = "deep") -> ExplainedFit:
@@ -104,7 +109,13 @@ def fit_on_nothing(spec: RecommenderSpec, reach: ReadableRoots, reads: Reads = "
     frame = pl.LazyFrame(schema=_NORMAL | {f"{EXTRA}{name}": dtype for name, dtype in extra.items()})
     ready = prepare(graph, items, users, frame)
     ready = ready.fit(frame, None, ready.history(frame, frame, reach.scratch / "history"))
-    return ExplainedFit(ready.graph, 0, 0, 0, 0, 1, {})
+    return ExplainedFit(ready.graph, 0, 0, 0, 0, _unknown(items, spec), 1, {})
+
+
+def _unknown(items: pl.DataFrame, spec: RecommenderSpec) -> tuple[tuple[str, str], ...]:
+    key = spec.schema_.item
+    table = items.drop([vector.output for vector in _vectors(spec, key)])
+    return unknown_attributes(spec.serve, attribute_columns(table, key, {}).kinds)
 
 
 def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: ReadableRoots) -> pl.DataFrame:

@@ -6,6 +6,7 @@ Publishes:
 - firsts.parquet, and history.parquet: each known user-item pair, those of parents included
 - items.parquet (raw catalogue, ordered by key) and items.features.parquet (its features, row by row)
 - users.parquet and users.features.parquet, if users have more than a key: one row per stretch of time, the newest last
+- items_table.json, for the seed of the catalogue (shared.contracts.items_table)
 - pages.parquet, if sequences show page views; features.json, the features' fitted state, encoded vectors (pipelines.stages.vectors)
 
 A warm run grows its parent's state and publishes older rows for replay (pipelines.stages.replay). Mode `compact` belongs to no run.
@@ -17,6 +18,7 @@ import hashlib
 import itertools
 import shutil
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +42,14 @@ from pipelines.features.prepared import EXTRA, PAGES, Prepared, extra_columns, g
 from pipelines.features.reading import Reads
 from pipelines.models.families import family_of
 from pipelines.models.plugins import check_params
+from pipelines.stages.attribute_check import recorded, written_record
 from pipelines.stages.compact import compact
 from pipelines.stages.data_gate import admit, admit_events, judged_tables, remembered
 from pipelines.stages.replay import HELD, PAST, held_out, past, past_users
 from pipelines.stages.runner import Context, main
 from pipelines.stages.user_overrides import with_written
 from pipelines.stages.vectors import TableVectors
+from shared.contracts.items_table import FACT, ITEMS_TABLE
 from shared.contracts.stage import ID_KEY
 from shared.domain.entity_ids import IdHash
 from shared.domain.errors import BadData, Invalid
@@ -80,7 +84,7 @@ def run(context: Context) -> Outcome:
 
 
 def _run(context: Context, chosen: Engine) -> Outcome:
-    spec, log, reach = context.spec.recommender, context.log, _reach(context)
+    spec, log, reach, started = context.spec.recommender, context.log, _reach(context), datetime.now(UTC)
     log.info("ids: kinds read users=%s items=%s", reach.kinds.user, reach.kinds.item)
     tables = judged_tables(context, reach)
     table, people = tables.items.source, tables.users.source if tables.users else None
@@ -93,6 +97,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         vectors.check(judged.source, key)
     interactions = _warm(context, tables, reach) if context.spec.mode == "warm" else _full(context, tables, reach)
     items = read_items(table, spec)
+    record = recorded(context, items, min(table.changed_at(), started))
     frame, thinned, user_ids = _normalised(context, interactions.frame, interactions.name)
     parts = split(frame, spec.split, interactions.name)
 
@@ -113,7 +118,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         log.info("feature: fitted feature=%s codes=%d", column, cardinality)
 
     files, rows = _write(context, ready, parts, history, parent_graph is not None)
-    files |= remembered(context, tables) | vectors.files()
+    files |= remembered(context, tables) | vectors.files() | {ITEMS_TABLE: written_record(context, record)}
     if user_ids is not None:
         files[USER_IDS] = _user_ids(context, user_ids, people, interactions.name)
     log.info("rows: split train=%d holdout=%d", rows["train"], rows["holdout"])
@@ -126,6 +131,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         "mode": context.spec.mode,
         "ids": {"user": reach.kinds.user, "item": reach.kinds.item},
         "validation": interactions.validation,
+        FACT: record.model_dump(mode="json"),
     }
     if vectors.facts:
         facts["encoded"] = vectors.facts

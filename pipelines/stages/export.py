@@ -6,6 +6,7 @@ figure; `verify` repeats the comparison on a real Triton.
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pipelines.arrays import write_arrays
 from pipelines.data.ids import USER_IDS, text_of
 from pipelines.evaluation.scorers import Scorer, unit_answers, unit_scorer
 from pipelines.export import neighbours
+from pipelines.export.attributes import attribute_columns, write_seed
 from pipelines.export.card import begin_card
 from pipelines.export.online import newest, write_online
 from pipelines.export.parity import answers, choose_pairs
@@ -35,6 +37,8 @@ from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.etl import FIRSTS
 from pipelines.stages.runner import Context, main
 from shared.contracts.card import CARD
+from shared.contracts.items_table import ITEMS_TABLE, ItemsTable
+from shared.contracts.strict import read
 from shared.serving.signature import FRESH, INDEX, ITEM_IDS, OUTPUT, RECOMMENDATIONS
 from shared.serving.text_column import text_arrays
 from shared.stage_process import Outcome
@@ -74,6 +78,7 @@ def run(context: Context) -> Outcome:
     if item_ids is not None:
         files[ITEM_IDS] = write_arrays(context.out(ITEM_IDS), text_arrays(item_ids))
     files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
+    files |= _seed(context, raw.items, graph.item)
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families).embeddings(codes)
     extra_metrics: dict[str, float] = {}
     vectors: RankingVectors | None = None
@@ -126,6 +131,19 @@ def _fresh(context: Context, items: pl.Series) -> NDArray[np.int64]:
     """Returns the newest items of the catalogue by first interaction."""
     firsts = pl.read_parquet(context.fetch("etl", FIRSTS)).filter(pl.col("item").is_in(items.implode()))
     return firsts.sort("first", "item", descending=[True, False])["item"].head(_FRESH).to_numpy().astype(np.int64)
+
+
+def _seed(context: Context, items: pl.DataFrame, key: str) -> dict[str, Path]:
+    """Writes the attributes of the items table for the catalogue; nothing for rows of an older etl, without the time of the table."""
+    if not context.has("etl", ITEMS_TABLE):
+        return {}
+    record = read(ItemsTable, json.loads(context.fetch("etl", ITEMS_TABLE).read_text()), ITEMS_TABLE)
+    columns = attribute_columns(items.select(key, *record.columns), key, context.spec.recommender.serve.attributes)
+    for name, reason in columns.left_out.items():
+        context.log.info("attributes: column left out column=%s reason=%s", name, reason)
+    files = write_seed(items, key, columns.kinds, record.at, context.out)
+    context.log.info("attributes: written items=%d at=%s names=%s", len(items), record.at.isoformat(), ", ".join(columns.kinds) or "none")
+    return files
 
 
 def _text(context: Context, name: str, text: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from services.api.rate_limits import RateLimits
 from services.gateway import Gateway
 from services.monitor.earnings import EarningPoint, VersionEarning
+from services.monitor.empty_answers import EmptyAnswersLook
 from services.monitor.kpi_history import LifeQuery, RecentKpis, VersionHistories
 from shared.contracts.online import OnlineView
 from shared.contracts.sources import Place
@@ -103,6 +104,8 @@ class ControlParts:
     """Earnings by version, in the newest window whose attribution has closed."""
     series: Callable[[str, timedelta, timedelta, int], Mapping[int, Sequence[EarningPoint]]]
     """Earnings by version, in a number of windows that end a step apart."""
+    empty: Callable[[str], EmptyAnswersLook]
+    """Answers of the last minutes, and how many of them are empty."""
     life: Callable[[str, LifeQuery], VersionHistories]
     """Earnings of each version over a time, in stretches."""
     lately: Callable[[Sequence[Recommender], int, timedelta], Mapping[str, RecentKpis]]
@@ -125,6 +128,10 @@ class ControlParts:
     """Reads a file under the operator's data roots, by its URI. Rejects a file of more bytes than the number."""
     place_fault: Callable[[Place], str | None]
     """Why a source can't be read now; None if it can."""
+    table_header: Callable[[Place], Sequence[str] | None]
+    """Columns of a table whose file begins with their names; None for other files, or if they can't be read."""
+    table_changed_at: Callable[[Place], datetime | None]
+    """When a table's files were changed; None if that is not known."""
     wake: Callable[[], None]
     """Wakes the control loop."""
 

@@ -60,6 +60,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "validate_spec": {"body": _SPEC},
     "plan_spec": {"body": _SPEC},
     "plan_run": {"body": {"mode": "full", "priority": 0, "fresh": False}},
+    "get_empty_answers": {
+        "answer": {"window": "15m", "answers": 812, "empty": 406, "share": 0.5, "limit": 0.2, "exceeds": True},
+    },
     "roll_back": {"body": {**_WHY, "to": 3}, "answer": {"stable": 3, "aborted": [], "rollout": None}},
     "create_run": {"body": {"mode": "full", "reason": "a new catalogue", "priority": 0, "fresh": False}},
     "cancel_run": {"body": _WHY},

@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field
 from services.api.access import RoleRouter
 from services.api.dependencies import With
 from services.monitor.earnings import MOST_POINTS, Earning, EarningPoint, VersionEarning
-from shared.contracts.quantities import parse_duration
+from services.monitor.empty_answers import LEAST, WINDOW
+from shared.contracts.quantities import parse_duration, write_duration
 from shared.domain.access import Role
 from shared.domain.earned import MILLIONTHS
 from shared.domain.errors import Invalid
@@ -85,6 +86,15 @@ class Kpis(BaseModel):
     versions: list[Kpi] = Field(description="Versions with answers in the newest window of time whose attribution window has closed.")
 
 
+class EmptyShare(BaseModel):
+    window: str
+    answers: int = Field(description="Answers in the window, without trials.")
+    empty: int = Field(description="Answers without items, because the filters left none.")
+    share: float | None = Field(description=f"Empty answers divided by answers; null for fewer than {LEAST} answers.")
+    limit: float = Field(description="Largest share that the spec allows (`monitor.empty_answers`).")
+    exceeds: bool = Field(description="Whether the share is above the limit.")
+
+
 class KpiPoint(Rates):
     ends: datetime = Field(description="End of the window, exclusive.")
 
@@ -110,6 +120,17 @@ def get_kpis(parts: With, name: str, window: Span = "1h") -> Kpis:
     parts.recommenders.get(name)
     earnings = parts.kpis(name, span("window", window))
     return Kpis(window=window, versions=[Kpi.of_version(number, earning) for number, earning in sorted(earnings.items())])
+
+
+@room.get("/v1/recommenders/{name}/kpis/empty", Role.VIEWER)
+def get_empty_answers(parts: With, name: str) -> EmptyShare:
+    """Returns the share of recent answers without items, because the filters left none."""
+    parts.recommenders.get(name)
+    look = parts.empty(name)
+    window = write_duration(WINDOW)
+    return EmptyShare(
+        window=window, answers=look.counts.answers, empty=look.counts.empty, share=look.share, limit=look.limit, exceeds=look.exceeds
+    )
 
 
 @room.get("/v1/recommenders/{name}/kpis/series", Role.VIEWER)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import RoleRouter, Who
+from services.api.attribute_names import check_attributes_of
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.data_locations import faults_of_places, resolve_spec
 from services.api.dependencies import ControlParts, With
@@ -115,16 +117,19 @@ def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[RequestedMo
     """Forecasts a run of a spec that isn't applied, for a new or existing recommender. Writes nothing."""
     who.enters(spec.name)
     spec = resolve_spec(parts, spec)
+    warnings = check_attributes_of(parts, spec)
     now = parts.clock.now()
     try:
         current = parts.recommenders.get(spec.name)
     except NotFound:
         current = Recommender(spec.name, 0, spec, now, now)
     applied = current.generation > 0 and current.spec == spec
-    return _plan(parts, Recommender(spec.name, current.generation, spec, current.created_at, now), PlanRequest(mode=mode), applied)
+    return _plan(
+        parts, Recommender(spec.name, current.generation, spec, current.created_at, now), PlanRequest(mode=mode), applied, warnings
+    )
 
 
-def _plan(parts: ControlParts, recommender: Recommender, request: PlanRequest, applied: bool) -> PlanView:
+def _plan(parts: ControlParts, recommender: Recommender, request: PlanRequest, applied: bool, warnings: Sequence[str] = ()) -> PlanView:
     run = make_run(parts, recommender, request.mode, "a plan", RunTerms(priority=request.priority, fresh=request.fresh))
     plan = parts.plan(run)
     return PlanView(
@@ -135,7 +140,7 @@ def _plan(parts: ControlParts, recommender: Recommender, request: PlanRequest, a
         stages=[PlannedStage.model_validate(stage, from_attributes=True) for stage in plan.stages],
         gates=list(plan.gates),
         data=dict(plan.data),
-        warnings=faults_of_places(parts, recommender.spec, run.spec.mode == "warm"),
+        warnings=[*faults_of_places(parts, recommender.spec, run.spec.mode == "warm"), *warnings],
         serving=run.spec.serving,
     )
 

@@ -12,6 +12,7 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel, Field
 
 from services.api.access import Caller, RoleRouter, Who
+from services.api.attribute_names import check_attributes_of
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.data_locations import check_spec, faults_of_places, resolve_spec
 from services.api.dependencies import ControlParts, With
@@ -82,6 +83,7 @@ def _apply(
 ) -> AppliedRecommender:
     who.enters(spec.name)
     spec = resolve_spec(parts, spec)
+    warnings = check_attributes_of(parts, spec)
     now = parts.clock.now()
     route = parts.routes.get(spec.name)
 
@@ -97,7 +99,7 @@ def _apply(
     response.status_code = 201 if applied and _is_new(stored) else 200
     if applied:
         parts.wake()
-    return AppliedRecommender(**RecommenderView.fields(stored), run=started.id if started else None)
+    return AppliedRecommender(**RecommenderView.fields(stored), run=started.id if started else None, warnings=warnings)
 
 
 def _is_new(recommender: Recommender) -> bool:
@@ -107,11 +109,13 @@ def _is_new(recommender: Recommender) -> bool:
 @room.post("/v1/recommenders:validate", Role.VIEWER, audited=False, openapi_extra=SPEC_BODY, work=HEAVY)
 def validate_spec(parts: With, who: Who, spec: SpecBody) -> Valid:
     """Validates a spec and returns it with every default filled in. Writes nothing. Reads a file of campaigns only for operators."""
-    if may(who.principal, Role.OPERATOR):
+    is_operator = may(who.principal, Role.OPERATOR)
+    if is_operator:
         spec = resolve_spec(parts, spec)
     else:
         check_spec(parts, spec)
-    return Valid(spec=spec.document(), warnings=faults_of_places(parts, spec))
+    warnings = check_attributes_of(parts, spec, is_operator) if who.sees(spec.name) else []
+    return Valid(spec=spec.document(), warnings=faults_of_places(parts, spec) + warnings)
 
 
 @room.get("/v1/recommenders", Role.VIEWER)

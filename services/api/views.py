@@ -72,6 +72,7 @@ class SpecView(SpecEntry):
 
 class AppliedRecommender(RecommenderView):
     run: str | None = Field(description="Run that this change started; null if none.")
+    warnings: list[str] = Field(description="Attributes that filters or rules name and nobody knows yet.")
 
 
 class Valid(BaseModel):

@@ -84,6 +84,8 @@ def _show(explanation: Explanation) -> None:
             ("LEFT OUT", "OF", "WHY"), [(omission.operator, omission.feature, omission.why) for omission in explanation.left_out], ""
         )
     say("\n" + _runtimes(explanation.operators))
+    for warning in explanation.warnings:
+        say(f"warning: {warning}")
 
 
 def _headline(explanation: Explanation) -> str:

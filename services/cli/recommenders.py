@@ -31,6 +31,8 @@ def apply(
         return
     started = f"run {answer['run']} started" if answer["run"] else "no run started"
     say(f"{answer['name']}: generation {answer['generation']}, {started}")
+    for warning in answer.get("warnings", ()):
+        say(f"warning: {warning}")
 
 
 def rollback(

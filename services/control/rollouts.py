@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
-from services.control.feature_materialiser import FeatureMaterialiser
 from services.control.placement import Placement
 from services.control.reconcile import Simple
 from shared.contracts.plans import rollout_plan
@@ -36,6 +36,15 @@ class Sources:
     mirrors: ShadowTotals
 
 
+class VersionLoad(Protocol):
+    """Loads what was published with a version, such as features into the feature store."""
+
+    def loaded(self, recommender: str, version: int) -> bool: ...
+
+    def fault(self, recommender: str, version: int) -> str | None:
+        """Returns why the version can't be loaded; None if no load has failed."""
+
+
 class Rollouts(Simple[RolloutStatus, SetRoute]):
     """Kind of rollouts."""
 
@@ -52,11 +61,11 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
         sources: Sources,
         placement: Placement,
         clock: Clock,
-        values: FeatureMaterialiser | None = None,
+        loads: Sequence[VersionLoad] = (),
     ) -> None:
-        """`values` loads features into the feature store; None if there is no store."""
+        """A version gets no traffic before all `loads` have loaded it."""
         self.store = store
-        self._values = values
+        self._loads = tuple(loads)
         self._routes = routes
         self._registry = registry
         self._server = server
@@ -73,7 +82,7 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
             return RolloutObservation(record.request, blocked_by=self._blocked_by(record), stable=stable)
         answering = self._server.answering(record.recommender)
         named = route.named() if route is not None else frozenset()
-        if self._values is not None and version not in named and not self._values.loaded(record.recommender, version):
+        if version not in named and not all(load.loaded(record.recommender, version) for load in self._loads):
             answering -= {version}
         first = route is None and version in answering
         observation = RolloutObservation(
@@ -100,8 +109,8 @@ class Rollouts(Simple[RolloutStatus, SetRoute]):
 
     def _fault(self, recommender: str, version: int) -> str | None:
         """Returns why the version will never answer."""
-        fault = self._placement.fault(recommender, version)
-        return fault or (self._values.fault(recommender, version) if self._values is not None else None)
+        faults = (load.fault(recommender, version) for load in self._loads)
+        return self._placement.fault(recommender, version) or next((fault for fault in faults if fault), None)
 
     def _blocked_by(self, record: RolloutRecord) -> str | None:
         oldest = self.store.oldest_active(record.recommender)

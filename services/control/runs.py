@@ -198,6 +198,7 @@ class Runs:
             answers=answers,
             data_roots=self._allowed.data_roots,
             families=self._allowed.families,
+            attributes=self._snapshots.attributes(record.recommender) if name == "etl" else None,
             artifacts=self._artifacts.url,
         )
 

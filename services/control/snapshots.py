@@ -16,7 +16,7 @@ from shared.contracts.online import USERS, history_name
 from shared.contracts.stage import ID_KEY, Files
 from shared.domain.archive import TimePart, stretches
 from shared.domain.entity_ids import IdHash
-from shared.ports import ArtifactStore, EventDays, EventLog, FeatureHistory
+from shared.ports import ArtifactStore, Catalogue, EventDays, EventLog, FeatureHistory
 
 EVENTS = "events.csv"
 MOST_ANSWERS = 1_000_000
@@ -25,11 +25,18 @@ MOST_ANSWERS = 1_000_000
 
 class Snapshots:
     def __init__(
-        self, events: EventLog, days: EventDays, artifacts: ArtifactStore, ids: IdHash, history: FeatureHistory | None = None
+        self,
+        events: EventLog,
+        days: EventDays,
+        artifacts: ArtifactStore,
+        ids: IdHash,
+        history: FeatureHistory | None = None,
+        catalogue: Catalogue | None = None,
     ) -> None:
-        """`history`: None if there is no feature store."""
+        """`history`, `catalogue`: None if there is no such store."""
         self._ids = ids
         self._history = history
+        self._catalogue = catalogue
         self._events = events
         self._days = days
         self._artifacts = artifacts
@@ -49,6 +56,10 @@ class Snapshots:
                     recommender, stretch, EVENTS if (stretch.since, stretch.until) == (since, until) else f"{number:05d}.csv"
                 )
         return files or self._exported(recommender, TimePart(since, until), EVENTS)
+
+    def attributes(self, recommender: str) -> tuple[str, ...] | None:
+        """Returns the names of the catalogue's attributes; None without a catalogue."""
+        return None if self._catalogue is None else tuple(sorted(self._catalogue.names(recommender)))
 
     def answers(self, recommender: str, since: datetime, until: datetime, liked_since: datetime | None) -> Files:
         """Returns impressions since `since` and likes since `liked_since`, by days: the parts of compacted days, dumps of the others. Days

@@ -9,6 +9,7 @@ from services.control.model_lineage import line_of
 from shared.contracts.encoding import EARLIER, ENCODED
 from shared.contracts.features import Vector
 from shared.contracts.gates import MetricGate
+from shared.contracts.items_table import ITEMS_TABLE
 from shared.contracts.plans import TAKES, estimators, stage_parts
 from shared.contracts.records import AttemptLineage, DataLineage, Lineage
 from shared.contracts.refit import REFIT
@@ -103,7 +104,11 @@ class StageCache:
     def _parts(self, record: RunRecord, spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, str]:
         parts = self._own_parts(record, spec, stage)
         inputs = self.inputs(record, spec, stage, done)
-        parts |= {f"{_INPUT}{origin}": f"sha256:{digest_of(files)}" for origin, files in inputs.items() if origin not in _BESIDE}
+        unread = () if stage == "export" else (ITEMS_TABLE,)  # its time changes with every query of a database
+        for origin, files in inputs.items():
+            if origin not in _BESIDE:
+                read_files = {name: file for name, file in files.items() if name not in unread}
+                parts[f"{_INPUT}{origin}"] = f"sha256:{digest_of(read_files)}"
         return parts | (self.data_parts(record, spec) if stage == "etl" else {})
 
     def data_parts(self, record: RunRecord, spec: RecommenderSpec) -> dict[str, str]:

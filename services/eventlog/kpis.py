@@ -7,18 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, FromClause, Select, func, select
+from sqlalchemy import ColumnElement, Engine, FromClause, Select, func, or_, select
 
 from services.eventlog.kpi_counts import Key, answers_of, earned_by
 from services.eventlog.tables import impressions, instant, interactions, length
 from services.eventlog.traffic import read_items, traffic_of
 from services.eventlog.user_aggregates import hits, over_users, sample
-from shared.contracts.events import SERVER_AWAY
+from shared.contracts.events import FRONT_END, NOTHING_LEFT, SERVER_AWAY
 from shared.domain.coverage_novelty import ItemShowings
 from shared.domain.earned import AnswerGroup, AnswerOutcomes
 from shared.domain.sequential_test import VariantSample
 from shared.domain.traffic import Traffic
-from shared.ports import HitRate
+from shared.ports import EmptyAnswers, HitRate
 
 _shown, _done = impressions.c, interactions.c
 
@@ -45,6 +45,16 @@ class SqlKpis:
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
         answers = _of_answers(select(_shown.at, _shown.hit_at), recommender, version, since, until)
         return self._count(answers.subquery(), attribution)
+
+    def empty(self, recommender: str, versions: Collection[int], since: datetime, until: datetime) -> EmptyAnswers:
+        answers = empty = 0
+        with self._reads.connect() as connection:
+            for version in versions:
+                shown = or_(_shown.fallback.is_(None), _shown.fallback != FRONT_END)
+                counts: Any = select(func.count(), func.count().filter(_shown.fallback == NOTHING_LEFT))
+                row = connection.execute(_of_answers(counts, recommender, version, since, until).where(shown)).one()
+                answers, empty = answers + row[0], empty + row[1]
+        return EmptyAnswers(answers, empty)
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]

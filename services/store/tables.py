@@ -215,6 +215,7 @@ catalogue_items = Table(
     Column("revision", BigInteger, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Column("id", Text),  # the item's id if it is text; `item` is its key
+    Column("times", Json),  # newest write of a client by attribute; null: all at updated_at
     Index("catalogue_items_changed", "recommender", "revision"),
 )
 
@@ -225,6 +226,10 @@ catalogues = Table(
     Column("recommender", Text, primary_key=True),
     Column("revision", BigInteger, nullable=False),
     Column("cleared", BigInteger, nullable=False),
+    Column("names", Json),  # names of all attributes that any item has or had
+    Column("seed_version", Integer),  # version whose seed was applied last; null: none
+    Column("seed_digest", Text),
+    Column("seed_left", Integer),  # parts of that seed that are not applied yet
 )
 
 # Change counters of rows that are read as a whole, many times a second.

@@ -13,6 +13,7 @@ from typing import Any
 from services.api.dependencies import AuthConfig, ControlParts, Features
 from services.api.rate_limits import RateLimit, RateLimits
 from services.control.admission import AdmissionLease, Admissions
+from services.control.catalogue_seeder import CatalogueSeeder
 from services.control.compaction import Compactor
 from services.control.feature_materialiser import FeatureMaterialiser, named
 from services.control.garbage_collector import GarbageCollector
@@ -33,6 +34,7 @@ from services.home import Home
 from services.index.opening import OpenIndexes
 from services.monitor.activity import DriftActivity
 from services.monitor.earnings import Earnings
+from services.monitor.empty_answers import EmptyAnswersMonitor
 from services.monitor.gauges import EarningsGauges
 from services.monitor.kpi_history import KpiHistories
 from services.monitor.retrain_signals import Monitor
@@ -58,6 +60,7 @@ class _Monitoring:
     earnings: Earnings
     lives: KpiHistories
     monitor: Monitor
+    empty: EmptyAnswersMonitor
     exports: tuple[Callable[[], object], ...]
 
 
@@ -103,7 +106,7 @@ class Platform:
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
         data = DataFiles(data_roots)
-        snapshots = Snapshots(state.events, state.days, state.artifacts, state.ids, state.feature_history)
+        snapshots = Snapshots(state.events, state.days, state.artifacts, state.ids, state.feature_history, state.catalogue)
         code = code_version(parts.images(settings))
         bases = StageCache(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
         stile = None if settings.owns_home else AdmissionLease(state.leases, secrets.token_hex(8), clock)
@@ -115,7 +118,8 @@ class Platform:
         routed = functools.partial(named, state.routes, state.rollouts)
         values = FeatureMaterialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
         sources = Sources(state.kpis, state.mirrors)
-        rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, values)
+        seeder = CatalogueSeeder(routed, state.registry, state.artifacts, state.catalogue)
+        rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, (values, seeder))
         lines = ModelLineages(state.registry, state.runs, state.routes)
         records = (state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes)
         retrainers = Retrainers(*records, watch.monitor, lines, clock)
@@ -132,10 +136,14 @@ class Platform:
         # A separate loop, since every recommender may have a retrainer.
         retraining = [OnChange(retrainers.ensure, mark, _REST), _reconciling(Reconciler(retrainers, clock, replica), mark)]
         watching = Loop("retrainers", retraining, 1.0)
-        self._loops += [control, working, watching, Loop("monitor", watch.exports, 2.0), Loop("counters", [placement.export], 2.0)]
+        warning = OnChange(watch.empty.warn, mark, _REST, watch.empty.due)
+        monitoring = Loop("monitor", [*watch.exports, *_by_one(replica, "empty answers", warning)], 2.0)
+        self._loops += [control, working, watching, monitoring, Loop("counters", [placement.export], 2.0)]
         # Redis may lose its values without a change of the database.
         filling = OnChange(values.step, mark, _REST if settings.features.get_secret_value() == "sql" else 0.0, values.due)
         self._loops.append(Loop("features", _by_one(replica, "features", filling), 1.0))
+        seeding = OnChange(seeder.step, mark, _REST, seeder.due)
+        self._loops.append(Loop("seeds", _by_one(replica, "seeds", seeding), 1.0))
         if state.joiner is not None:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # this process must place the versions before it can answer
@@ -167,6 +175,7 @@ class Platform:
             liked=watch.monitor.liked,
             kpis=watch.earnings.of,
             series=watch.earnings.series,
+            empty=watch.empty.of,
             life=watch.lives.of,
             lately=watch.lives.lately,
             collect=lambda dry: collector.preview() if dry else collector.sweep(),
@@ -178,6 +187,8 @@ class Platform:
             check_place=data.check,
             read_file=data.read,
             place_fault=data.fault,
+            table_header=data.header,
+            table_changed_at=data.changed_at,
             wake=wake,
         )
 
@@ -235,10 +246,11 @@ def _watch(state: State) -> _Monitoring:
     sources = (state.events, state.sightings, state.artifacts)
     monitor = Monitor(state.recommenders, state.routes, state.registry, *sources, state.clock, activity)
     gauges = EarningsGauges(state.recommenders, state.routes, earnings, state.clock, activity)
+    empty = EmptyAnswersMonitor(state.recommenders, state.routes, state.kpis, state.clock, activity)
     lives = KpiHistories(state.recommenders, state.routes, state.sightings, state.clock)
     routes = RouteGauges(state.routes, state.rollouts, state.clock)
-    exports = tuple(OnChange(exporter.export, state.changes.mark, _REST, exporter.due) for exporter in (routes, monitor, gauges))
-    return _Monitoring(earnings, lives, monitor, exports)
+    exports = tuple(OnChange(exporter.export, state.changes.mark, _REST, exporter.due) for exporter in (routes, monitor, gauges, empty))
+    return _Monitoring(earnings, lives, monitor, empty, exports)
 
 
 def _reconciling(rows: Reconciler[Any, Any, Any], mark: Callable[[], object]) -> OnChange:

@@ -128,3 +128,4 @@ class Explanation(Strict):
     totals: Totals
     inputs: tuple[InputExplained, ...]
     left_out: tuple[LeftOut, ...] = ()
+    warnings: tuple[str, ...] = Field((), description="Attributes that filters or rules name and the items table lacks.")

@@ -1,4 +1,4 @@
-"""The spec's `monitor`: slices with figures of their own."""
+"""The spec's `monitor`: slices with figures of their own, and the limit of empty answers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from shared.contracts.entries import written
 from shared.contracts.events import SLICE
+from shared.contracts.quantities import Fraction
 from shared.contracts.strict import Strict
 from shared.domain.errors import Invalid
 from shared.domain.expression_text import LONGEST, fault, parse_expression
@@ -45,6 +46,14 @@ class Monitor(Strict):
         max_length=MOST,
         description="Slices of the answers with KPIs of their own, by name: each an expression of the filter language over user attributes "
         f"of the request, such as `{{germany: user.country == 'de'}}`. `{NEW}` and `{KNOWN}` are built in.",
+    )
+
+    empty_answers: Fraction = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="Share of the answers of the last 15 minutes, if there are at least 20, that may be empty because the filters leave no "
+        "item. Above it, the log, a metric and the console warn; 1: never.",
     )
 
     @model_validator(mode="after")

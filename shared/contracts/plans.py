@@ -53,6 +53,7 @@ READS: Mapping[str, tuple[str, ...]] = {
         "serve.instances",
         "serve.warm_up",
         "serve.lists",
+        "serve.attributes",
         "serve.vocabulary_limit",
         "serve.retrieve",
         "serve.batch",

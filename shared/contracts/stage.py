@@ -65,6 +65,7 @@ class StageSpec(Strict):
     mode: Literal["full", "warm", "compact"] = Field("full", description="`compact`: etl writes days of events as Parquet, without a run.")
     ids: IdKinds = Field(UNFIXED, description="Kinds of the recommender's ids, as far as they are fixed.")
     answers: LoggedAnswers | None = Field(None, description="Logged answers for evaluate, if a gate needs an off-policy estimate.")
+    attributes: tuple[str, ...] | None = Field(None, description="Attributes of the recommender's catalogue; absent: not known.")
     data_roots: tuple[str, ...] = Field((), description="The operator's allow-list of data roots: sources must be under one of them.")
     families: tuple[str, ...] = Field((), description="The operator's allow-list of modules for custom families (`module:Class`).")
     artifacts: str = Field(description="fsspec URL of the artifact store.")

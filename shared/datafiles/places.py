@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,8 @@ from shared.domain.object_uris import is_object
 from shared.domain.stage_reuse import part
 
 _NAMED = 50
+_HEADER = 65_536
+"""Bytes that are read of a file for its header."""
 _PATIENCE = 5.0
 """Seconds to wait for an object store, because its callers block."""
 
@@ -69,6 +72,41 @@ class DataFiles:
         if item.size:
             store.read(uri, item.tag, 0, memoryview(buffer))
         return bytes(buffer)
+
+    def header(self, place: Place) -> tuple[str, ...] | None:
+        """Returns the columns of a CSV or TSV table under their names in the spec; None if they cannot be read cheaply."""
+        try:
+            name, content = self._beginning(place.uri) if place.uri is not None else ("", b"")
+            if kind_of(name) not in ("csv", "tsv") or b"\n" not in content:
+                return None
+            line = content.decode("utf-8-sig", errors="replace").splitlines()[0]
+            columns = next(csv.reader([line], delimiter="\t" if kind_of(name) == "tsv" else ","))
+        except (EyasError, OSError, csv.Error):
+            return None
+        names = {column: wanted for wanted, column in place.names.items()}
+        return tuple(names.get(column, column) for column in columns)
+
+    def changed_at(self, place: Place) -> datetime | None:
+        """Returns when the newest file of the place was changed; None for a query, or if the files cannot be found."""
+        try:
+            if place.uri is None:
+                return None
+            if is_object(place.uri):
+                return max(entry.written for entry in data_objects(place.uri, self._roots, self._store()))
+            newest = max(path.stat().st_mtime for path in data_files(place.uri, self._roots))
+        except (EyasError, OSError):
+            return None
+        return datetime.fromtimestamp(newest, UTC)
+
+    def _beginning(self, uri: str) -> tuple[str, bytes]:
+        """Returns the first file's name and its first bytes."""
+        if is_object(uri):
+            store = self._store()
+            item = data_objects(uri, self._roots, store)[0]
+            return item.key, bytes(store.part(item.uri, item.tag, 0, min(item.size, _HEADER)))
+        path = data_files(uri, self._roots)[0]
+        with path.open("rb") as file:
+            return path.name, file.read(_HEADER)
 
     def fault(self, place: Place) -> str | None:
         """Returns why the place cannot be read now by this process; else None."""

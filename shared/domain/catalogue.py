@@ -44,9 +44,17 @@ def read_write(document: Any, declared: Mapping[str, Kind], key_of: Callable[[Id
     return ItemWrite(key_of(item), values, available, item if isinstance(item, str) else None)
 
 
+Times = Mapping[str, int]
+"""Newest write of a client by attribute, in microseconds since 1970. `EACH_NAME` is for all attributes without a later time."""
+EACH_NAME = ""
+_MOST_TIMES = 2 * MOST_NAMES
+
+
 class Before(Protocol):
     @property
     def attributes(self) -> Mapping[str, Value]: ...
+    @property
+    def times(self) -> Times: ...
     @property
     def available(self) -> bool: ...
     @property
@@ -63,6 +71,29 @@ def written(before: Before | None, write: ItemWrite, overwrite: bool) -> tuple[d
     if len(unchanged) + len(named) > MOST_NAMES:
         raise Invalid(f"item {write.item} would have {len(unchanged) + len(named)} attributes; at most {MOST_NAMES} are allowed")
     return {**unchanged, **named}, before.available if write.available is None else write.available
+
+
+def times_after(before: Before | None, write: ItemWrite, overwrite: bool, now: int) -> Times:
+    """Returns the times after a write: with `overwrite` it sets all attributes, also those that it does not name."""
+    if overwrite:
+        return {EACH_NAME: now}
+    times = {**({} if before is None else before.times), **dict.fromkeys(write.attributes, now)}
+    return times if len(times) <= _MOST_TIMES else {EACH_NAME: now}
+
+
+def seeded(before: Before | None, row: Mapping[str, Value], at: int) -> dict[str, Value] | None:
+    """Returns the attributes after a row of the items table, as of `at`; None for a deleted item, which stays deleted. The table sets each
+    attribute that no client has written or removed later. Attributes beyond `MOST_NAMES` are left out."""
+    if before is None:
+        return dict(row)
+    if before.deleted:
+        return None
+    attributes = dict(before.attributes)
+    for name, value in row.items():
+        is_newer = max(before.times.get(name, at), before.times.get(EACH_NAME, at)) > at
+        if not is_newer and (name in attributes or len(attributes) < MOST_NAMES):
+            attributes[name] = value
+    return attributes
 
 
 def alike(item: Before, other: Before) -> bool:

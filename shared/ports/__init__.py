@@ -6,8 +6,8 @@ port and a fake that passes it. Every port has a caller.
 
 from shared.ports.access import Audited, AuditLog, StoredResponse, StoredResponses, TokenStore
 from shared.ports.clock import Clock
-from shared.ports.events import AnswerScore, DriftSamples, EventDays, EventLog, HitRate, KpiSource, Like, NewestTimes
-from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore
+from shared.ports.events import AnswerScore, DriftSamples, EmptyAnswers, EventDays, EventLog, HitRate, KpiSource, Like, NewestTimes
+from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore, SeedProgress, SeedRow
 from shared.ports.registry import (
     DataSource,
     GatewayReport,
@@ -70,6 +70,7 @@ __all__ = [
     "DataSource",
     "DriftSamples",
     "Due",
+    "EmptyAnswers",
     "EventDays",
     "EventLog",
     "Executor",
@@ -103,6 +104,8 @@ __all__ = [
     "RunRecord",
     "RunStore",
     "Scorer",
+    "SeedProgress",
+    "SeedRow",
     "ServedUnit",
     "ServerInfo",
     "ServerReplica",

@@ -62,6 +62,13 @@ class HitRate:
         return self.hits / self.answers if self.answers else 0.0
 
 
+@dataclass(frozen=True)
+class EmptyAnswers:
+    answers: int
+    empty: int
+    """Answers without items, because the filters left none."""
+
+
 class KpiSource(Protocol):
     """Outcomes of answers. Only answers older than the attribution window count."""
 
@@ -78,6 +85,9 @@ class KpiSource(Protocol):
 
     def hit_rate(self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta) -> HitRate:
         """Hit rate of a version's answers in [since, until); rejected requests do not count."""
+
+    def empty(self, recommender: str, versions: Collection[int], since: datetime, until: datetime) -> EmptyAnswers:
+        """Counts the answers of these versions in [since, until), without rejected requests and lists of a front end."""
 
     def earned(
         self, recommender: str, version: int, since: datetime, until: datetime, attribution: timedelta, conversions: Collection[str]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
 from shared.domain.attributes import Value
-from shared.domain.catalogue import ItemWrite
+from shared.domain.catalogue import ItemWrite, Times
 from shared.domain.feature_values import StoredRow
 
 
@@ -26,6 +26,15 @@ class CatalogueItem:
     updated_at: datetime | None = None
     id: str | None = None
     """The item's id if it is text; `item` is its key."""
+    times: Times = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class SeedRow:
+    """Item of the items table with its known attributes."""
+
+    attributes: Mapping[str, Value]
+    id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -36,13 +45,24 @@ class CatalogueHead:
     """Revision at which the catalogue was cleared; an older copy must start again."""
 
 
+@dataclass(frozen=True)
+class SeedProgress:
+    """Newest seed of a catalogue: the attributes of the items table that were published with a version."""
+
+    version: int
+    digest: str
+    left: int
+    """Number of parts that are not applied yet."""
+
+
 class Catalogue(Protocol):
     """Items of recommenders with their attributes. Each call is atomic for readers."""
 
     def put(self, recommender: str, writes: Sequence[ItemWrite], now: datetime, overwrite: bool) -> int:
         """Writes items; returns how many changed. With `overwrite` a write replaces the item, which is available by default; else only
-        named attributes change, and missing items are created. Several writes of one item apply in order. Unchanged items are not written.
-        Raises NotFound if the recommender was deleted, Invalid if two items with different ids have one key."""
+        named attributes change, and missing items are created. Several writes of one item apply in order. Of an unchanged item
+        only the times of the write are stored. Raises NotFound if the recommender was deleted, and Invalid if items with different ids have
+        one key."""
 
     def delete(self, recommender: str, items: Sequence[int], now: datetime) -> int:
         """Deletes items; returns how many existed. Raises NotFound as above."""
@@ -52,6 +72,18 @@ class Catalogue(Protocol):
 
     def page(self, recommender: str, limit: int, after: int | None = None) -> Sequence[CatalogueItem]:
         """Returns items sorted by key, without deleted ones."""
+
+    def seed(self, recommender: str, rows: Mapping[int, SeedRow], at: datetime) -> int:
+        """Applies attributes of the items table as of `at` by `shared.domain.catalogue.seeded`; returns how many items changed. Raises
+        NotFound and Invalid as above."""
+
+    def mark_seed(self, recommender: str, progress: SeedProgress) -> None: ...
+
+    def seeds(self) -> Mapping[str, SeedProgress]:
+        """Returns the newest seed of each recommender that has one."""
+
+    def names(self, recommender: str) -> Collection[str]:
+        """Returns the names of all attributes that any item has or had."""
 
     def heads(self) -> Mapping[str, CatalogueHead]:
         """Returns the head of each recommender that ever had items."""

@@ -13,7 +13,7 @@ import pytest
 from shared.domain.attributes import MOST_NAMES
 from shared.domain.catalogue import ItemWrite
 from shared.domain.errors import Invalid, NotFound
-from shared.ports import Catalogue, CatalogueItem
+from shared.ports import Catalogue, CatalogueItem, SeedProgress, SeedRow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -25,6 +25,41 @@ def write(item: int, available: bool | None = None, **attributes: Any) -> ItemWr
 
 def plain(items: Sequence[CatalogueItem]) -> list[tuple[int, object]]:
     return [(item.item, dict(item.attributes)) for item in items]
+
+
+class CatalogueOracle:
+    """What a catalogue holds after writes and seeds: attributes, availability, and whether an item is deleted. `times`: newest write of a
+    client by item and name."""
+
+    NAMES = ("price", "age", "stock")
+
+    def __init__(self) -> None:
+        self.items: dict[int, tuple[dict[str, Any], bool, bool]] = {}
+        self.times: dict[tuple[int, str], datetime] = {}
+
+    def put(self, keys: Sequence[int], values: dict[str, Any], available: bool | None, now: datetime, overwrite: bool) -> None:
+        for key in keys:
+            attributes, was_available, deleted = self.items.get(key, ({}, True, True))
+            if deleted or overwrite:
+                attributes, was_available = {}, True
+            self.items[key] = {**attributes, **values}, was_available if available is None else available, False
+            self.times |= {(key, name): now for name in (self.NAMES if overwrite else values)}
+
+    def delete(self, keys: Sequence[int], now: datetime) -> None:
+        for key in keys:
+            if key in self.items and not self.items[key][2]:
+                self.items[key] = {}, False, True
+                self.times |= {(key, name): now for name in self.NAMES}
+
+    def seed(self, keys: Sequence[int], values: dict[str, Any], at: datetime) -> None:
+        for key in keys:
+            attributes, available, deleted = self.items.get(key, ({}, True, False))
+            if not deleted:
+                older = {name: value for name, value in values.items() if self.times.get((key, name), at) <= at}
+                self.items[key] = {**attributes, **older}, available, False
+
+    def stored(self) -> dict[int, tuple[dict[str, Any], bool]]:
+        return {key: (attributes, available) for key, (attributes, available, deleted) in self.items.items() if not deleted}
 
 
 class CatalogueSuite:
@@ -168,7 +203,105 @@ class CatalogueSuite:
             catalogue.put("films", [write(9)], NOW, True)
         with pytest.raises(NotFound):
             catalogue.delete("films", [1], NOW)
+        with pytest.raises(NotFound):
+            catalogue.seed("films", {1: SeedRow({"age": 1})}, NOW)
+        assert not catalogue.names("films")
         revive("films")
         assert catalogue.put("films", [write(3)], NOW, True) == 1
         assert [(change.item, change.revision) for change in catalogue.changes("films", head.cleared, 10)] == [(3, 4)]
         assert [item.item for item in catalogue.page("books", 10)] == [5]
+
+    def test_a_seed_creates_items_and_changes_those_that_were_written_before_it(self, catalogue: Catalogue) -> None:
+        catalogue.put("films", [write(1, False, price=1, mood="calm"), write(2, price=2)], NOW, True)
+        catalogue.put("films", [write(3, price=3)], LATER, False)
+        catalogue.delete("films", [2], NOW)
+        rows = {item: SeedRow({"price": 10 * item, "genres": ("a",)}) for item in (1, 2, 3, 4)}
+        assert catalogue.seed("films", rows, NOW) == 3
+        assert plain(catalogue.page("films", 10)) == [
+            (1, {"price": 10, "mood": "calm", "genres": ("a",)}),
+            (3, {"price": 3, "genres": ("a",)}),
+            (4, {"price": 40, "genres": ("a",)}),
+        ]
+        items = {item.item: item for item in catalogue.page("films", 10)}
+        assert [items[item].available for item in (1, 3, 4)] == [False, True, True]
+        assert [items[item].updated_at for item in (1, 3, 4)] == [NOW, LATER, NOW]
+        head = catalogue.heads()["films"]
+        assert catalogue.seed("films", rows, NOW) == catalogue.seed("films", rows, LATER) - 1 == 0, "item 3 is older than the last one"
+        assert catalogue.heads()["films"].revision == head.revision + 1
+
+    def test_a_client_who_writes_one_attribute_leaves_the_others_to_the_table(self, catalogue: Catalogue) -> None:
+        catalogue.seed("films", {1: SeedRow({"price": 1, "title": "a"})}, NOW)
+        catalogue.put("films", [write(1, stock=5)], LATER, False)
+        catalogue.put("films", [write(1, title=None)], LATER, False)
+        between = NOW + (LATER - NOW) / 2
+        catalogue.seed("films", {1: SeedRow({"price": 2, "title": "b", "stock": 0})}, between)
+        assert dict(catalogue.get("films", 1).attributes) == {"price": 2, "stock": 5}
+        catalogue.put("films", [write(1, stock=5)], LATER + timedelta(hours=2), False)
+        catalogue.seed("films", {1: SeedRow({"stock": 0, "title": "b"})}, LATER + timedelta(hours=1))
+        assert dict(catalogue.get("films", 1).attributes) == {"price": 2, "stock": 5, "title": "b"}, (
+            "the same value was written again later"
+        )
+
+    def test_ids_of_text_stay_and_two_of_one_key_are_refused(self, catalogue: Catalogue) -> None:
+        catalogue.put("films", [ItemWrite(1, {}, id="a"), ItemWrite(2, {}, id="b")], NOW, True)
+        catalogue.seed("films", {1: SeedRow({"price": 1}, "a"), 3: SeedRow({}, "c")}, NOW)
+        assert [item.id for item in catalogue.page("films", 9)] == ["a", "b", "c"]
+        refused: tuple[Callable[[], object], ...] = (
+            lambda: catalogue.put("films", [ItemWrite(4, {}, id="d"), ItemWrite(2, {}, id="B")], LATER, False),
+            lambda: catalogue.put("films", [ItemWrite(4, {}, id="d"), ItemWrite(4, {}, id="D")], LATER, False),
+            lambda: catalogue.seed("films", {3: SeedRow({}, "C")}, LATER),
+        )
+        for write_equal_keys in refused:
+            with pytest.raises(Invalid, match=r"items '[bcd]' and '[BCD]' have the same key: rename one of them"):
+                write_equal_keys()
+        assert [item.id for item in catalogue.page("films", 9)] == ["a", "b", "c"]
+        catalogue.delete("films", [1], LATER)
+        assert [change.id for change in catalogue.changes("films", 0, 9)] == ["b", "c", "a"]
+
+    def test_a_seed_leaves_out_attributes_beyond_the_limit(self, catalogue: Catalogue) -> None:
+        catalogue.put("films", [ItemWrite(1, {f"a{n}": n for n in range(MOST_NAMES - 1)})], NOW, True)
+        catalogue.seed("films", {1: SeedRow({"first": 1, "second": 2, "a0": 7})}, LATER)
+        attributes = catalogue.get("films", 1).attributes
+        assert len(attributes) == MOST_NAMES
+        assert (attributes["a0"], attributes["first"]) == (7, 1)
+
+    def test_later_writes_win_in_any_order_of_puts_deletes_and_seeds(self, catalogue: Catalogue) -> None:
+        chance, oracle, last_table = random.Random(11), CatalogueOracle(), NOW  # noqa: S311
+        for step in range(150):
+            now = NOW + timedelta(minutes=step)
+            keys = sorted({chance.randrange(12) for _ in range(4)})
+            values: dict[str, Any] = {name: chance.randrange(2) for name in CatalogueOracle.NAMES if chance.random() < 0.6}
+            match chance.choice(("replace", "change", "delete", "seed", "seed")):
+                case "delete":
+                    catalogue.delete("films", keys, now)
+                    oracle.delete(keys, now)
+                case "seed":
+                    last_table = chance.choice((last_table, last_table + (now - last_table) * chance.random()))
+                    catalogue.seed("films", dict.fromkeys(keys, SeedRow(values)), last_table)
+                    oracle.seed(keys, values, last_table)
+                case way:
+                    available = chance.choice((None, True, False))
+                    catalogue.put("films", [write(key, available, **values) for key in keys], now, way == "replace")
+                    oracle.put(keys, values, available, now, way == "replace")
+            stored = {item.item: (dict(item.attributes), item.available) for item in catalogue.page("films", 99)}
+            assert stored == oracle.stored(), step
+
+    def test_the_progress_of_a_seed_is_stored_until_the_recommender_is_deleted(
+        self, catalogue: Catalogue, forget: Callable[[str], None], revive: Callable[[str], None]
+    ) -> None:
+        revive("films")
+        assert "films" not in catalogue.seeds()
+        for progress in (SeedProgress(1, "a", 2), SeedProgress(1, "a", 0), SeedProgress(2, "b", 1)):
+            catalogue.mark_seed("films", progress)
+            assert catalogue.seeds()["films"] == progress
+        catalogue.put("films", [write(1)], NOW, True)
+        assert catalogue.seeds()["films"] == SeedProgress(2, "b", 1)
+        forget("films")
+        assert "films" not in catalogue.seeds()
+
+    def test_the_names_are_those_of_all_attributes_ever_written(self, catalogue: Catalogue) -> None:
+        assert not catalogue.names("films")
+        catalogue.put("films", [write(1, age=1), write(2, price=2, region=None)], NOW, True)
+        catalogue.put("films", [write(1, age=None, region="de")], NOW, False)
+        catalogue.seed("films", {3: SeedRow({"title": "x"})}, NOW)
+        assert set(catalogue.names("films")) == {"age", "price", "region", "title"}

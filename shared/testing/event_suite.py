@@ -12,6 +12,7 @@ import pytest
 from shared.contracts.events import (
     BY_ITEMS,
     FAILED,
+    FRONT_END,
     NO_SCORES,
     NOTHING_LEFT,
     OVERLOADED,
@@ -24,7 +25,7 @@ from shared.contracts.events import (
 from shared.domain.coverage_novelty import ItemShowings
 from shared.domain.earned import AnswerGroup, AnswerOutcomes, total
 from shared.domain.sequential_test import VariantSample
-from shared.ports import EventLog, HitRate, IngestResult, KpiSource
+from shared.ports import EmptyAnswers, EventLog, HitRate, IngestResult, KpiSource
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ATTRIBUTION = timedelta(minutes=30)
@@ -310,6 +311,15 @@ class KpiSourceSuite:
         assert rate(kpis) == HitRate(1, 0)
         assert kpis.earned("films", 1, T0, LATER, ATTRIBUTION, ()).answers == 1
         assert kpis.showings("films", 1, T0, LATER, 10).answers == 1
+
+    def test_empty_answers_are_counted_among_the_answers_of_users(self, log: EventLog, kpis: KpiSource) -> None:
+        reasons = (None, NOTHING_LEFT, NOTHING_LEFT, UNKNOWN_USER, SERVER_AWAY, *REFUSED, FRONT_END)
+        log.impressions([shown(f"a{n}", minute(1), fallback=reason) for n, reason in enumerate(reasons)])
+        log.impressions([shown("other version", minute(1), version=2, fallback=NOTHING_LEFT)])
+        log.impressions([shown("other", minute(1), recommender="books", fallback=NOTHING_LEFT)])
+        assert kpis.empty("films", {1}, minute(1), minute(2)) == EmptyAnswers(5, 2)
+        assert kpis.empty("films", {1, 2}, minute(1), minute(2)) == EmptyAnswers(6, 3)
+        assert kpis.empty("films", {1, 2}, minute(2), minute(9)) == kpis.empty("films", (), T0, LATER) == EmptyAnswers(0, 0)
 
     def test_a_hit_that_came_too_late_is_none(self, log: EventLog, kpis: KpiSource) -> None:
         log.impressions([shown("a"), shown("b", minute(1))])

@@ -23,6 +23,7 @@ from services.gateway.event_intake import RefusedEvent
 from services.gateway.score_and_similar import Scores, Similar
 from services.gateway.scoring import AnswerExplanation
 from services.monitor.earnings import Earning, EarningPoint, ItemSpread, VersionEarning, check_series
+from services.monitor.empty_answers import EmptyAnswersLook
 from services.monitor.kpi_history import RecentKpis, VersionHistories
 from services.store.audit import SqlAudit
 from services.store.catalogue import SqlCatalogue
@@ -45,7 +46,7 @@ from shared.domain.run import RunStatus, StageDone
 from shared.domain.stage_reuse import RunForecast, StageForecast
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus
 from shared.domain.warm_or_full import TrainingHistory
-from shared.ports import HistoryEntry, PutResult, Recommender, Record, ServerInfo, Version, Writing
+from shared.ports import EmptyAnswers, HistoryEntry, PutResult, Recommender, Record, ServerInfo, Version, Writing
 from shared.testing.records import LINEAGE, RUN_SPEC
 from tests.support.databases import empty_engine
 from tests.support.drift_readings import look
@@ -408,6 +409,7 @@ class World:
         self.seen = RetrainerObservation(serving=True)
         self.past = TrainingHistory()
         self.more_roots: tuple[str, ...] = ()
+        self.empty = EmptyAnswersLook(EmptyAnswers(40, 2), 0.2)
         self.look = look(genres=0.31)
         self.life = VersionHistories(NOW, NOW + timedelta(minutes=2), timedelta(minutes=1), None, {}, 0)
         ticks = itertools.count()
@@ -421,6 +423,9 @@ class World:
 
     def door(self):
         return AuthConfig(self.clock, TOKEN, self.tokens, self.answers, lambda: self.waiting, self.limits)
+
+    def data(self):
+        return DataFiles(("/nowhere/data", *self.more_roots))
 
     def parts(self):
         def wake():
@@ -446,6 +451,7 @@ class World:
             series=lambda name, window, step, points: {
                 2: [EarningPoint(NOW, Earning(EARNED, 0.5))] * (points - check_series(window, step, points))
             },
+            empty=lambda name: self.empty,
             life=lambda name, asked: self.life,
             lately=self.lately,
             drift=self.drift,
@@ -456,9 +462,11 @@ class World:
             watch=lambda name: self.seen,
             past=lambda recommender: self.past,
             stage_faults=self.stage_faults,
-            check_place=DataFiles(("/nowhere/data",)).check,
-            read_file=lambda uri, most: DataFiles(("/nowhere/data", *self.more_roots)).read(uri, most),
-            place_fault=DataFiles(("/nowhere/data",)).fault,
+            check_place=lambda place: self.data().check(place),
+            read_file=lambda uri, most: self.data().read(uri, most),
+            place_fault=lambda place: self.data().fault(place),
+            table_header=lambda place: self.data().header(place),
+            table_changed_at=lambda place: self.data().changed_at(place),
             wake=wake,
         )
 

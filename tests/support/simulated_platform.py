@@ -303,7 +303,7 @@ class Plane:
         self.planner = Planner(self.runs, bases, clock, world.max_runs)
         runs = Runs(self.rollouts, world.executor, snapshots, clock, AllowLists(("/data",), ("acme.fading",)), bases, turns, recommenders)
         sources = Sources(kpis, SqlShadowTotals(engine))
-        rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.values)
+        rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.loads)
         lines = ModelLineages(registry, self.runs, routes)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, lines, clock)
         self.ensure = retrainers.ensure
@@ -339,7 +339,7 @@ class World:
         self.writes: list[str] = []
         """Every statement that wrote, or tried to."""
         self.parts = parts or Parts()
-        self.values: Any = None
+        self.loads: tuple[Any, ...] = ()
         """Who materialises; nobody."""
         self.clock = Clock()
         self.artifacts = FsspecArtifacts(str(folder / "artifacts"))
@@ -405,6 +405,11 @@ class World:
     def apply(self, **changes: Any) -> None:
         self.spec = spec(**changes)
         self.recommenders.put(self.spec, self.clock.now(), "ada")
+
+    def another(self, name: str) -> str:
+        """Applies the spec under another name; returns the name."""
+        self.recommenders.put(self.spec.model_copy(update={"name": name}), self.clock.now(), "ada")
+        return name
 
     def start_run(self, id: str = "r1", mode: Any = "full", serving: int | None = None, **terms: Any) -> RunRecord:
         self.recommenders.put(self.spec, self.clock.now(), "ada")

@@ -32,7 +32,7 @@ async def recommender(request: Request, api: Api) -> Response:
     name = request.path_params["name"]
     recommender = await api.get(at("recommenders", name))
     window = _window(request.query_params.get("window", ""), recommender)
-    life, served, runs, rollouts, fired, specs, versions, drift, triggers = await api.all(
+    life, served, runs, rollouts, fired, specs, versions, drift, triggers, empty = await api.all(
         api.get(at("recommenders", name, "life"), window=WINDOWS[window], points=_POINTS),
         api.get(at("recommenders", name, "history"), limit=_LINES),
         api.get(at("recommenders", name, "runs"), limit=15),
@@ -42,6 +42,7 @@ async def recommender(request: Request, api: Api) -> Response:
         api.get(at("recommenders", name, "versions"), limit=25),
         api.get(at("recommenders", name, "drift")),
         api.get(at("recommenders", name, "triggers")),
+        api.get(at("recommenders", name, "kpis", "empty")),
     )
     place = way("recommenders", name)
     ends = await _ends(api, runs["items"])
@@ -71,6 +72,7 @@ async def recommender(request: Request, api: Api) -> Response:
         versions=versions["items"],
         light=light(drift),
         triggers=triggers,
+        empty=empty,
     )
 
 

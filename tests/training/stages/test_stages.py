@@ -10,6 +10,7 @@ import onnxruntime
 import polars as pl
 import pytest
 
+from shared.contracts.items_table import SEED, Seed, read_part
 from shared.contracts.online import ONLINE, Online
 from shared.contracts.plans import gate_rule
 from shared.contracts.spec import RecommenderSpec
@@ -381,3 +382,16 @@ def test_a_published_attempt_is_not_run_again(runner: StageRunner, full: dict[st
     process, attempt = runner.stage("etl", "full", {})
     assert process.returncode == 0 and f"attempt: already published, nothing to do attempt={attempt}" in process.stdout
     assert runner.store.manifest(attempt) == full["etl"]
+
+
+@pytest.mark.requirement("G-02")
+def test_the_columns_of_the_items_table_are_published_for_the_catalogue(runner: StageRunner) -> None:
+    films = runner.folder / "priced.parquet"
+    pl.read_parquet(runner.folder / "films.parquet").with_columns(price=pl.col("movieId") * 2, available=True).write_parquet(films)
+    data = {**runner.recommender["data"], "items": {"uri": str(films), "key": "movieId"}}
+    done = runner.run("priced", {}, recommender=runner.recommender | {"data": data, "model": {"family": "mf"}, "gates": []})
+    seed = Seed.model_validate_json(runner.fetch(done["export"], SEED).read_text())
+    assert (seed.items, seed.names) == (ITEMS, ("genres", "price"))
+    assert abs(seed.at.timestamp() - films.stat().st_mtime) < 1
+    rows = {item: attributes for item, _, attributes in read_part(runner.fetch(done["export"], seed.parts[0]).read_bytes())}
+    assert {item: row["price"] for item, row in rows.items()} == {item: 2 * item for item in range(ITEMS)}

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import timedelta
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from services.monitor.kpi_history import KpiPeriod, VersionHistories
 from shared.domain.access import Role
+from shared.domain.catalogue import ItemWrite
 from shared.domain.machine import Request
+from shared.domain.run import StageDone
 from shared.domain.sequential_test import VariantSample
 from tests.support.api_world import NOW
 
@@ -388,3 +393,66 @@ def test_the_life_of_its_models_is_told_with_how_sure_it_is(world, client, probl
     assert 0 < point["low"] < 0.25 < point["high"] < 1
     problem(client.get("/v1/recommenders/m/life?since=yesterday"), 422, "invalid")
     problem(client.get("/v1/recommenders/m/life?points=100000"), 422, "invalid")
+
+
+def with_filter(document, items, *filters, **serve):
+    data = {**document["data"], "items": {**document["data"]["items"], "uri": str(items)}}
+    return {**document, "data": data, "serve": {"filter": list(filters), **serve}}
+
+
+@pytest.fixture
+def table(world, tmp_path):
+    world.more_roots = (str(tmp_path),)
+    path = tmp_path / "items.csv"
+    path.write_text("movieId,price,genres\n1,2,a\n")
+    return path
+
+
+@pytest.mark.parametrize("verb", ["apply", ":validate", ":plan"])
+def test_an_attribute_that_neither_table_nor_catalogue_has_is_refused(world, client, document, table, verb):
+    def answer(*filters, **serve):
+        address = "/v1/recommenders" + ("" if verb == "apply" else verb)
+        return client.post(address, json=with_filter(document, table, *filters, **serve))
+
+    refused = answer("prise < 10")
+    assert refused.status_code == 422
+    assert "serve.filter: unknown attribute 'prise': did you mean 'price'?" in refused.json()["detail"]
+    assert refused.json()["errors"][0]["field"] == "serve.filter"
+    order = {"order": {"rules": [{"each": "gendres", "at_most": 1}]}}
+    assert "serve.order.rules: unknown attribute 'gendres': did you mean 'genres'?" in answer(**order).json()["detail"]
+    assert "unknown attribute 'movieId'" in answer("movieId == 1").json()["detail"], "the key is no attribute"
+    assert answer("price < 10", "available").status_code in (200, 201)
+    world.catalogue.put("m", [ItemWrite(1, {"region": "de"})], NOW, True)
+    assert answer("region == user.region").status_code in (200, 201)
+    assert answer("prise < 10", attributes={"prise": "number"}).status_code in (200, 201)
+
+
+def test_without_the_columns_of_the_table_an_unknown_attribute_is_a_warning(world, client, document, tmp_path):
+    spec = with_filter(document, "/nowhere/data/items.parquet", "prise < 10")
+    warning = "serve.filter: unknown attribute 'prise': known: none; the columns of the items table are not known yet: the run checks them"
+    assert client.post("/v1/recommenders", json=spec).json()["warnings"] == [warning]
+    assert warning in client.post("/v1/recommenders:validate", json=spec).json()["warnings"]
+    assert warning in client.post("/v1/recommenders:plan", json=spec).json()["warnings"]
+    world.catalogue.put("m", [ItemWrite(1, {"price": 1})], NOW, True)
+    assert "did you mean 'price'?" in client.post("/v1/recommenders", json=spec).json()["warnings"][0]
+
+
+def test_the_newest_run_with_this_table_knows_its_columns(world, client, document, tmp_path):
+    world.more_roots = (str(tmp_path),)
+    path = tmp_path / "items.parquet"
+    path.write_bytes(b"PAR1")
+    made = client.post("/v1/recommenders", json=with_filter(document, path)).json()
+    run = world.runs.get(made["run"])
+    done = StageDone("etl", f"{run.id}-etl-1", NOW, NOW)
+    world.runs.rows[run.id] = replace(run, status=replace(run.status, stages=(done,)))
+    fact = {"at": datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(), "columns": ["price", "v"], "attributes": ["price"]}
+    world.manifests[done.attempt] = SimpleNamespace(facts={"items_table": fact})
+    wrong, right = (with_filter(document, path, text) for text in ("prise < 10", "price < 10"))
+    assert client.post("/v1/recommenders:validate", json=wrong).status_code == 422
+    assert client.post("/v1/recommenders:validate", json=right).status_code == 200
+    viewer = world.holder(Role.VIEWER)
+    assert viewer.post("/v1/recommenders:validate", json=wrong).status_code == 422
+    stranger = world.holder(Role.VIEWER, ["other"]).post("/v1/recommenders:validate", json=wrong)
+    assert (stranger.status_code, any("prise" in warning for warning in stranger.json()["warnings"])) == (200, False)
+    os.utime(path, (4e9, 4e9))
+    assert client.post("/v1/recommenders:validate", json=wrong).status_code == 200, "the table has changed since"

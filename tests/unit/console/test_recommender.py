@@ -10,12 +10,13 @@ from datetime import timedelta
 import pytest
 
 from services.console.activity import happened, lettered
+from services.monitor.empty_answers import EmptyAnswersLook
 from services.monitor.kpi_history import KpiPeriod, VersionHistories
 from shared.domain.access import Role
 from shared.domain.machine import Request
 from shared.domain.route import Route
 from shared.domain.sequential_test import VariantSample
-from shared.ports import HistoryEntry, RouteEntry
+from shared.ports import EmptyAnswers, HistoryEntry, RouteEntry
 from shared.run_factory import asked_rollout
 from tests.support.api_world import NOW
 from tests.unit.console.conftest import Visitor
@@ -204,3 +205,19 @@ def test_an_open_page_asks_more_often_while_something_is_under_way(told, visitor
     assert 'data-every="2"' in visitor.get(PAGE).text
     told.rollouts.rows.clear()
     assert 'data-every="10"' in visitor.get(PAGE).text
+
+
+@pytest.mark.parametrize(
+    ("empty", "text", "warns"),
+    [
+        (10, "10.0 % of 100 answers in the last 15m are empty: the filters leave no item.", False),
+        (50, "50.0 % of 100 answers in the last 15m are empty: the filters leave no item. At most 20.0 % are allowed.", True),
+    ],
+)
+def test_it_shows_the_share_of_empty_answers(told, visitor, empty, text, warns):
+    told.empty = EmptyAnswersLook(EmptyAnswers(100, empty), 0.2)
+    answer = visitor.get(PAGE)
+    assert text in text_of(answer)
+    assert ('<p class="bad text">' in answer.text) == warns
+    told.empty = EmptyAnswersLook(EmptyAnswers(10, empty), 0.2)
+    assert "are empty" not in text_of(visitor.get(PAGE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -86,9 +87,25 @@ class Values:
         return self.why
 
 
+class Loaded:
+    """Has nothing to load."""
+
+    def loaded(self, recommender: str, version: int) -> bool:
+        return True
+
+    def fault(self, recommender: str, version: int) -> str | None:
+        return None
+
+
+Order = Callable[[Values], tuple[Any, ...]]
+LOADED = pytest.mark.parametrize("order", [lambda values: (values, Loaded()), lambda values: (Loaded(), values)], ids=["first", "last"])
+
+
 @pytest.mark.requirement("G-08")
-def test_a_version_gets_no_traffic_before_its_values_are_in_the_feature_store(second: World) -> None:
-    second.values = values = Values()
+@LOADED
+def test_a_version_gets_no_traffic_before_its_values_are_in_the_store(second: World, order: Order) -> None:
+    values = Values()
+    second.loads = order(values)
     plane = second.plane()
     second.until(plane, "loading", *SERVED)
     for _ in range(5):
@@ -104,8 +121,10 @@ def test_a_version_gets_no_traffic_before_its_values_are_in_the_feature_store(se
 
 
 @pytest.mark.requirement("G-08")
-def test_a_version_whose_values_can_never_be_loaded_goes_back_and_says_why(second: World) -> None:
-    second.values = values = Values()
+@LOADED
+def test_a_version_whose_values_can_never_be_loaded_goes_back_and_says_why(second: World, order: Order) -> None:
+    values = Values()
+    second.loads = order(values)
     values.why = "online.user.0000.npz can't be read"
     second.until(second.plane(), "rolled_back", *SERVED)
     assert "online.user.0000.npz can't be read" in second.row().status.reason

@@ -38,6 +38,8 @@ def test_each_stage_gets_the_files_of_those_that_it_reads_and_no_others(world: W
     world.until(world.plane(), "registered", "run")
     for one in world.executor.started:
         wanted = {stage: [f"{stage}.bin"] for stage in TAKES[one.stage]}
+        if one.stage == "etl":
+            wanted = {"ids": ["id.key"]}
         if one.stage == "export":
             wanted = {"etl": ["etl.bin", "refit.bin"], "train": ["refit.bin"]}
         assert {name: sorted(files) for name, files in one.inputs.items()} == wanted
@@ -265,7 +267,7 @@ def test_a_warm_run_gets_the_parents_files_and_the_events_since_its_snapshot(wor
     world.start_run("r2", mode="warm", serving=1)
     world.until(plane, "registered", "run")
     etl, train, evaluate, refit = world.executor.started[6:10]
-    assert sorted(etl.inputs) == ["events", "parent"]
+    assert sorted(etl.inputs) == ["events", "ids", "parent"]
     assert sorted(etl.inputs["parent"]) == ["etl.bin", "refit.bin"]
     assert world.artifacts.read(etl.inputs["events"]["events.csv"]).decode().count("\n") == 41
     assert sorted(train.inputs) == ["etl", "parent"]
@@ -284,7 +286,7 @@ def test_no_more_than_so_many_runs_work_at_once_and_the_higher_priority_goes_fir
     plane = world.plane()
     made = world.start_run("r0")
     for number in range(1, 5):
-        world.runs.create(replace(made, id=f"r{number}", recommender=f"rec{number}", priority=number), "ada")
+        world.runs.create(replace(made, id=f"r{number}", recommender=world.another(f"rec{number}"), priority=number), "ada")
     plane.tick("run")
     assert set(world.executor.calls) == {"r4-etl-1", "r3-etl-1"}
     assert world.runs.get("r0").status.reason == "2 of 2 runs are active"
@@ -302,7 +304,7 @@ def test_hundreds_of_waiting_runs_are_one_look_at_the_queue_and_written_once(wor
     monkeypatch.setattr(plane.runs, "queued", lambda: (looks.append(1), queued())[1])
     made = world.start_run("first")
     for number in range(250):
-        world.runs.create(replace(made, id=f"r{number:04}", recommender=f"rec{number:04}"), "ada")
+        world.runs.create(replace(made, id=f"r{number:04}", recommender=world.another(f"rec{number:04}")), "ada")
     world.clock.pass_by(seconds=1)
     plane.tick("run")
     assert len(looks) == 1
@@ -321,7 +323,7 @@ def test_several_control_planes_let_in_no_more_than_one_would(world: World) -> N
     planes = [world.plane(), world.plane()]
     made = world.start_run("r0")
     for number in range(1, 6):
-        world.runs.create(replace(made, id=f"r{number}", recommender=f"rec{number % 3}"), "ada")
+        world.runs.create(replace(made, id=f"r{number}", recommender=world.another(f"rec{number % 3}")), "ada")
     for round in range(120):
         plane = planes[round % 2]
         record = next((run for run in world.runs.list(active=True) if run.status.state == "pending" and run.intent is None), None)

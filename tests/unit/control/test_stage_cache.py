@@ -298,7 +298,7 @@ def test_what_was_written_of_users_is_taken_anew_by_every_run(world: World) -> N
     tables = {"interactions": {"uri": "a.csv"}, "items": {"uri": "b.csv", "key": "movieId"}, "users": {"uri": "b.csv", "key": "userId"}}
     world.apply(data=tables)
     lived(world, "r1")
-    assert world.executor.given["r1-etl-1"].inputs == {}
+    assert world.executor.given["r1-etl-1"].inputs.keys() == {"ids"}
     assert "etl" in reused(lived(world, "r2")), "nothing was written"
     world.history.append(NAME, "users", [StoredRow(7, world.clock.now(), {"age": 34})])
     world.clock.pass_by(seconds=1)

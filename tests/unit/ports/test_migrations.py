@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
 
 from services.eventlog.tables import metadata as event_tables
 from services.featurestore.tables import metadata as feature_tables
+from services.store.catalogue import SqlCatalogue
 from services.store.engine import open_engine, sqlite_url
 from services.store.migrate import upgrade
 from services.store.tables import metadata as state_tables
+from shared.domain.catalogue import ItemWrite
 from shared.domain.errors import Invalid, Unavailable, Unsupported
+from shared.ports import SeedRow
 from tests.servers.postgres_server import Server
 
 ROOT = Path(__file__).parents[3]
@@ -228,3 +232,36 @@ def test_a_writer_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     with engine.begin() as connection:
         assert connection.execute(text("SELECT 1")).scalar() == 1
     engine.dispose()
+
+
+def test_an_older_database_gets_the_names_of_its_attributes(engine: Engine) -> None:
+    upgrade(engine)
+    newer_columns = {
+        "catalogues": ("names", "seed_version", "seed_digest", "seed_left"),
+        "catalogue_items": ("id", "times"),
+        "interactions": ("user_id", "item_id"),
+        "recommenders": ("user_ids", "item_ids"),
+    }
+    rows = {"films": ['{"price":1}', '{"age":2,"price":null}', "{", "[]"], "empty": []}
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE installation"))
+        for table, columns in newer_columns.items():
+            for column in columns:
+                connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
+        connection.execute(text("UPDATE alembic_version SET version_num = 'initial'"))
+        recommender = "INSERT INTO recommenders (name, generation, spec, created_at, updated_at) VALUES ('films', 1, '{}', 0, 0)"
+        connection.execute(text(recommender))
+        for name, items in rows.items():
+            connection.execute(text("INSERT INTO catalogues VALUES (:name, 9, 0)"), {"name": name})
+            for number, attributes in enumerate(items):
+                statement = "INSERT INTO catalogue_items VALUES (:name, :item, :attributes, true, false, :item, 1)"
+                connection.execute(text(statement), {"name": name, "item": number, "attributes": attributes})
+    upgrade(engine)
+    catalogue, now = SqlCatalogue(engine), datetime(2026, 1, 1, tzinfo=UTC)
+    assert {name: set(catalogue.names(name)) for name in rows} == {"films": {"age", "price"}, "empty": set()}
+    assert not catalogue.seeds()
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT user_ids, item_ids FROM recommenders")).one() == ("integer", "integer")
+    assert catalogue.put("films", [ItemWrite(0, {"price": 1})], now, True) == 0
+    catalogue.seed("films", {0: SeedRow({"price": 2}), 1: SeedRow({"age": 3})}, now - timedelta(seconds=1))
+    assert [item.attributes[name] for item, name in zip(catalogue.page("films", 2), ("price", "age"), strict=True)] == [1, 3]

@@ -247,3 +247,10 @@ def test_the_how_to_has_an_example_of_every_operator_and_each_is_read(tmp_path: 
     entries = load(text.split("```yaml part-of-a-spec.yaml\n")[1].split("```")[0], "the how-to")["features"]
     read = spec(tmp_path, features=entries).operators()
     assert {type(one) for one in read} == set(typing.get_args(features.Any_))
+
+
+def test_it_warns_of_a_filter_on_an_attribute_that_the_items_table_lacks(tmp_path: Path) -> None:
+    recommender = _all(tmp_path, serve={"filter": ["year > 1990", "yaer > 1990"]})
+    for fitted in (_fitted(recommender, tmp_path), _nothing(recommender, tmp_path)):
+        message = "serve.filter: unknown attribute 'yaer': did you mean 'year'?; only the catalogue can have it"
+        assert explain(recommender, fitted)["warnings"] == [message]

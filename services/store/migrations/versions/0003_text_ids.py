@@ -1,11 +1,11 @@
-"""Text ids: the kinds of a recommender's ids, the ids of events and of catalogue items, and secrets of the installation."""
+"""Text ids of events and of catalogue items, with the kinds of a recommender's ids; secrets; times of attributes of the catalogue."""
 
 from __future__ import annotations
 
 from alembic import op
 
 revision = "text_ids"
-down_revision = "initial"
+down_revision = "catalogue_seeds"
 branch_labels = None
 depends_on = None
 
@@ -18,6 +18,7 @@ def upgrade() -> None:
         ("interactions", "user_id"),
         ("interactions", "item_id"),
         ("catalogue_items", "id"),
+        ("catalogue_items", "times"),
     ):
         op.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
     op.execute("UPDATE recommenders SET user_ids = 'integer', item_ids = 'integer'")  # no other kind existed before

@@ -1,0 +1,56 @@
+"""Check of the item attributes that a spec's filters and rules name, by the columns of the items table and the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from services.api.dependencies import ControlParts
+from shared.contracts.attribute_names import unknown_attributes
+from shared.contracts.items_table import FACT, ItemsTable
+from shared.contracts.spec import RecommenderSpec
+from shared.contracts.strict import read
+from shared.domain.errors import EyasError, Invalid
+
+_RUNS = 20
+"""Newest runs among which one with the same items table is looked for."""
+_ROUNDING = timedelta(seconds=1)
+
+
+def check_attributes_of(parts: ControlParts, spec: RecommenderSpec, reads_files: bool = True) -> list[str]:
+    """Rejects unknown attributes if the columns of the items table are known; else returns a warning for each. Without `reads_files` only
+    runs tell the columns."""
+    catalogue = parts.catalogue.names(spec.name)
+    if not unknown_attributes(spec.serve, catalogue):
+        return []
+    columns: Collection[str] | None = parts.table_header(spec.data.items) if reads_files else None
+    if columns is None:
+        columns = _recorded(parts, spec)
+    faults = unknown_attributes(spec.serve, {*catalogue, *(columns or ())} - {spec.data.items.key})
+    if not faults:
+        return []
+    if columns is None:
+        return [f"{field}: {message}; the columns of the items table are not known yet: the run checks them" for field, message in faults]
+    hint = "add a column of this name to the items table, write it to the catalogue, or declare it in serve.attributes"
+    refused = Invalid("; ".join(f"{field}: {message}; {hint}" for field, message in faults))
+    refused.faults = faults
+    raise refused
+
+
+def _recorded(parts: ControlParts, spec: RecommenderSpec) -> Collection[str] | None:
+    """Returns the attributes of the items table as the newest run with this table has read it; None if it has changed since."""
+    table = spec.document()["data"]["items"]
+    for run in parts.runs.list(spec.name, limit=_RUNS):
+        attempt = next((done.attempt for done in run.status.stages if done.stage == "etl"), None)
+        if attempt is None or run.spec.document["data"]["items"] != table:
+            continue
+        try:
+            manifest = parts.artifacts.manifest(attempt)
+            fact = manifest.facts.get(FACT) if manifest is not None else None
+            record = read(ItemsTable, fact, f"{FACT} of {attempt}") if fact is not None else None
+        except (EyasError, OSError, ValueError):  # the check is repeated by the run
+            return None
+        changed_at = parts.table_changed_at(spec.data.items)
+        is_current = record is not None and changed_at is not None and changed_at <= record.at + _ROUNDING
+        return record.attributes if record is not None and is_current else None
+    return None
