@@ -25,6 +25,7 @@ from services.gateway.vectors import build_vectors
 from services.index.exact import ExactIndex
 from shared.contracts.ordering import Order
 from shared.contracts.serving import Serve
+from shared.domain.entity_ids import IdHash
 
 CANDIDATES, K, WIDTH, ROUNDS = 500, 10, 32, 2_000
 _RULES: list[dict[str, Any]] = [{"boost": "language == 'de'"}, {"bury": "price > 50"}, {"pin": 7, "at": 3}]
@@ -47,7 +48,7 @@ def ordering(state: Attributes, count: int) -> Iterator[Row]:
     filter, filter_input = Filter(Serve()), FilterInput(state, CONTEXT, frozenset())
     some = [(chance.choice(count, CANDIDATES, replace=False), chance.random(CANDIDATES).astype(np.float32)) for _ in range(100)]
     for case, document in CASES.items():
-        rules = Ordering(Order.model_validate(document)).at(datetime.now(UTC))
+        rules = Ordering(Order.model_validate(document), IdHash(b"bench")).at(datetime.now(UTC))
         began = time.process_time()
         for turn in range(ROUNDS):
             rows, scores = some[turn % len(some)]

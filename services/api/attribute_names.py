@@ -6,6 +6,7 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from services.api.dependencies import ControlParts
+from services.api.ids import check_pins
 from shared.contracts.attribute_names import unknown_attributes
 from shared.contracts.items_table import FACT, ItemsTable
 from shared.contracts.spec import RecommenderSpec
@@ -18,8 +19,9 @@ _ROUNDING = timedelta(seconds=1)
 
 
 def check_attributes_of(parts: ControlParts, spec: RecommenderSpec, reads_files: bool = True) -> list[str]:
-    """Rejects unknown attributes if the columns of the items table are known; else returns a warning for each. Without `reads_files` only
-    runs tell the columns."""
+    """Rejects pinned ids of another kind, and unknown attributes if the columns of the items table are known; else returns a warning for
+    each. Without `reads_files` only runs tell the columns."""
+    check_pins(parts, spec)
     catalogue = parts.catalogue.names(spec.name)
     if not unknown_attributes(spec.serve, catalogue):
         return []

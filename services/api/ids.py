@@ -7,8 +7,10 @@ from typing import Annotated
 from fastapi import Path
 
 from services.api.dependencies import ControlParts
+from shared.contracts.ordering import Pin
+from shared.contracts.spec import RecommenderSpec
 from shared.domain.entity_ids import LONGEST_ID, Id, IdKind, IdKinds, IdReader, kind_of, read_id
-from shared.domain.errors import Conflict, Invalid
+from shared.domain.errors import Conflict, Invalid, NotFound
 
 IdPath = Annotated[str, Path(min_length=1, max_length=LONGEST_ID, description="Id: a decimal integer, or a text in percent-encoding.")]
 
@@ -25,6 +27,19 @@ def fix_ids(parts: ControlParts, name: str, reader: IdReader) -> None:
     kinds, fixed = reader.kinds, parts.recommenders.fix_ids(name, reader.kinds)
     if (kinds.user or fixed.user, kinds.item or fixed.item) != (fixed.user, fixed.item):
         raise Conflict(f"recommender '{name}': its first ids came now from another client, and are of another kind; nothing was written")
+
+
+def check_pins(parts: ControlParts, spec: RecommenderSpec) -> None:
+    """Raises Invalid for a pinned id of another kind than the recommender's items."""
+    items = [rule.item for rule in spec.serve.order.all_rules() if isinstance(rule, Pin) and rule.item is not None]
+    if not items:
+        return
+    try:
+        reader = reader_of(parts, spec.name)
+    except NotFound:
+        return
+    for item in items:
+        reader.item(item, "serve.order: pin")
 
 
 def user_in_path(parts: ControlParts, name: str, text: str) -> tuple[Id, int]:

@@ -119,7 +119,7 @@ class Gateway:
         self._clock = clock
         self._luck = luck
         self._ids = stores.ids
-        self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id, stores.indexes)
+        self._loader = Loader(stores.routes, stores.registry, stores.artifacts, stores.recommenders, clock, id, stores.indexes, stores.ids)
         self._journal = ImpressionWriter(stores.events)
         self._feedback = EventIntake(stores.recommenders, stores.events, clock, stores.ids, self._loader.units)
         self._server = server

@@ -18,6 +18,7 @@ from services.gateway.filtering import Filter
 from services.gateway.loaded_version import LoadedVersion, load_unit
 from services.gateway.rules import Ordering
 from services.gateway.snapshot import ServedRecommender, Snapshot
+from shared.domain.entity_ids import IdHash
 from shared.domain.errors import EyasError
 from shared.domain.route import Route
 from shared.ports import ArtifactStore, Clock, Indexes, RecommenderStore, Registry, RouteStore
@@ -38,7 +39,9 @@ class Loader:
         clock: Clock,
         id: str,
         indexes: Indexes,
+        ids: IdHash,
     ) -> None:
+        self._ids = ids
         self._routes = routes
         self._registry = registry
         self._artifacts = artifacts
@@ -136,7 +139,7 @@ class Loader:
         }
         if former is not None and same:
             return replace(former, route=route, units=units, spec=stored.generation)
-        return ServedRecommender(route, units, Filter(serve), Ordering(serve.order), slices, stored.generation, stored.ids)
+        return ServedRecommender(route, units, Filter(serve), Ordering(serve.order, self._ids), slices, stored.generation, stored.ids)
 
     def _fault(self, subject: str, generation: int | str, error: Exception) -> None:
         message = f"{type(error).__name__}: {error}"

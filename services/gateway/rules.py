@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.contracts.ordering import Boost, Bury, Campaign, Each, Explore, Order, Pin, Quota, Rule, condition
+from shared.domain.entity_ids import IdHash
 from shared.domain.expressions import Tree
 
 _NONE = Explore(rate=0.0)
@@ -61,8 +62,8 @@ class Rules:
 
 
 class Ordering:
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    def __init__(self, order: Order, ids: IdHash) -> None:
+        self._order, self._ids = order, ids
         self._times = sorted({at for campaign in order.campaigns for at in (campaign.start, campaign.until)})
         self._made: tuple[int, Rules] | None = None
 
@@ -79,7 +80,7 @@ class Ordering:
         pins: dict[int, PinnedItem] = {}
         for rule, text in active_rules:
             if isinstance(rule, Pin):
-                pins.setdefault(rule.at - 1, PinnedItem(rule.pin if isinstance(rule.pin, int) else _tree(rule), rule.at - 1, text))
+                pins.setdefault(rule.at - 1, PinnedItem(self._item(rule), rule.at - 1, text))
         return Rules(
             shifts=tuple(_shift(rule, text) for rule, text in active_rules if isinstance(rule, Boost | Bury)),
             pins=tuple(pins[place] for place in sorted(pins)),
@@ -90,6 +91,11 @@ class Ordering:
             diversity=self._order.diversity,
             explore=self._order.explore,
         )
+
+    def _item(self, rule: Pin) -> int | Tree:
+        """Returns the pinned item's key, or the rule's condition."""
+        item = rule.item
+        return _tree(rule) if item is None else self._ids.key(item) if isinstance(item, str) else item
 
 
 def _active_rules(order: Order, now: datetime) -> Iterable[tuple[Rule, str]]:

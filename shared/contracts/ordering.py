@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BeforeValidator, Field, model_validator
+from pydantic import AwareDatetime, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from shared.contracts.entries import entry, written
+from shared.contracts.events import Id
 from shared.contracts.quantities import Fraction
 from shared.contracts.strict import Strict
 from shared.domain.attributes import NAME_PATTERN
@@ -46,10 +47,36 @@ class Bury(Strict):
     by: float | None = Field(None, gt=0, le=10, description="Decrease of the score, in standard deviations; absent: below all others.")
 
 
+class PinnedId(Strict):
+    """An item by its id."""
+
+    item: Id = Field(description="Id of the item.")
+
+    def __str__(self) -> str:
+        return str(self.item)
+
+
+def _form(pin: Any) -> str:
+    return "item" if isinstance(pin, Mapping | PinnedId) else "expression" if isinstance(pin, str) else "integer"
+
+
+Pinned = Annotated[
+    Annotated[Key, Tag("integer")] | Annotated[PinnedId, Tag("item")] | Annotated[Condition, Tag("expression")], Discriminator(_form)
+]
+
+
 class Pin(Strict):
     """Puts an item in a place, independent of its score."""
 
-    pin: Key | Condition = Field(description="An item's key, or an expression: the best candidate for which it is true.")
+    pin: Pinned = Field(
+        description="An item: an integer id, or `{item: ID}` for a text id. Or an expression: the best candidate for which it is true."
+    )
+
+    @property
+    def item(self) -> int | str | None:
+        """Id of the pinned item; None for an expression."""
+        return self.pin.item if isinstance(self.pin, PinnedId) else self.pin if isinstance(self.pin, int) else None
+
     at: Place = Field(1, description="Place in the answer, from 1; a shorter answer does not show the item.")
 
 
@@ -181,7 +208,7 @@ def condition(rule: Rule) -> Expression | None:
     """Returns the expression that selects a rule's items; None if the rule selects them otherwise."""
     match rule:
         case Boost():
-            text: str | int = rule.boost
+            text: str | int | PinnedId = rule.boost
         case Bury():
             text = rule.bury
         case Pin():

@@ -12,6 +12,8 @@ from starlette.responses import Response
 from services.console.api import Api, ApiProblem, Json, at
 from services.console.page import Pages
 from services.console.render import page
+from shared.domain.entity_ids import Id, IdKind, read_id
+from shared.domain.errors import Invalid
 
 pages = Pages()
 
@@ -28,14 +30,14 @@ class _InvalidField(Exception):
 async def attempt(request: Request, api: Api) -> Response:
     name, query = request.path_params["name"], request.query_params
     recommender = await api.get(at("recommenders", name))
-    may = request.state.who.may("operator")
+    may, kinds = request.state.who.may("operator"), recommender["ids"]
     context: dict[str, Any] = {"answer": None, "similar": None, "attributes": {}, "wrong": "", "errors": ()}
     try:
         if may and query.get("user", "").strip():
-            context["answer"] = await api.answer(at("recommend", name), _ask(query), explain="true", trial="true")
+            context["answer"] = await api.answer(at("recommend", name), _ask(query, kinds), explain="true", trial="true")
             context["attributes"] = await _attributes(api, name, context["answer"]["items"])
         elif may and query.get("item", "").strip():
-            context["similar"] = await api.answer(at("similar", name), _ask_similar(query))
+            context["similar"] = await api.answer(at("similar", name), _ask_similar(query, kinds))
             context["attributes"] = await _attributes(api, name, context["similar"]["items"])
     except _InvalidField as error:
         context["wrong"] = str(error)
@@ -58,19 +60,19 @@ async def attempt(request: Request, api: Api) -> Response:
     )
 
 
-def _ask(query: Any) -> Json:
-    body: Json = {"user": _number("user", query["user"]), "k": _number("number of items", query.get("k") or str(_K))}
+def _ask(query: Any, kinds: Json) -> Json:
+    body: Json = {"user": _id("user", query["user"], kinds["user"]), "k": _number("number of items", query.get("k") or str(_K))}
     if query.get("exclude", "").strip():
-        body["exclude"] = _numbers("exclude items", query["exclude"])
+        body["exclude"] = _ids("exclude items", query["exclude"], kinds["item"])
     if query.get("items", "").strip():
-        body["items"] = _numbers("just viewed items", query["items"])
+        body["items"] = _ids("just viewed items", query["items"], kinds["item"])
     if query.get("context", "").strip():
         body["context"] = _context(query["context"])
     return body
 
 
-def _ask_similar(query: Any) -> Json:
-    return {"item": _number("item", query["item"]), "k": _number("number of items", query.get("count") or str(_K))}
+def _ask_similar(query: Any, kinds: Json) -> Json:
+    return {"item": _id("item", query["item"], kinds["item"]), "k": _number("number of items", query.get("count") or str(_K))}
 
 
 def _number(field: str, text: str) -> int:
@@ -80,8 +82,16 @@ def _number(field: str, text: str) -> int:
         raise _InvalidField(f"{field}: expected a whole number, got {text.strip()[:40]!r}") from None
 
 
-def _numbers(field: str, text: str) -> list[int]:
-    return [_number(field, word) for word in text.replace(",", " ").split()]
+def _id(field: str, text: str, kind: IdKind | None) -> Id:
+    try:
+        return read_id(text.strip(), kind)
+    except Invalid as error:
+        raise _InvalidField(f"{field}: {error}") from None
+
+
+def _ids(field: str, text: str, kind: IdKind | None) -> list[Id]:
+    """Reads ids that are separated by commas."""
+    return [_id(field, part, kind) for part in text.split(",") if part.strip()]
 
 
 def _context(text: str) -> Json:
@@ -94,11 +104,11 @@ def _context(text: str) -> Json:
     return context
 
 
-async def _attributes(api: Api, name: str, items: Sequence[Json]) -> dict[int, Json]:
+async def _attributes(api: Api, name: str, items: Sequence[Json]) -> dict[Id, Json]:
     """Attributes of the first items, without items that the catalogue lacks."""
-    numbers = [item["item"] for item in items[:_ROWS]]
-    catalogue_items = await api.all(*(api.maybe(at("items", name, number)) for number in numbers))
-    return {number: item for number, item in zip(numbers, catalogue_items, strict=True) if item is not None}
+    ids = [item["item"] for item in items[:_ROWS]]
+    catalogue_items = await api.all(*(api.maybe(at("items", name, id)) for id in ids))
+    return {id: item for id, item in zip(ids, catalogue_items, strict=True) if item is not None}
 
 
 def _stages(answer: Json | None) -> list[tuple[str, str, str, float | None]]:

@@ -62,6 +62,7 @@ async def recommender(request: Request, api: Api) -> Response:
         picture=_picture(name, life, events, served["items"], since, until),
         rows=_rows(life, served["items"]),
         now_serving=_serving(recommender, served["items"]),
+        ids=recommender["ids"],
         earns=next(
             (line["last"] for line in life["versions"] if recommender["serving"] and line["version"] == recommender["serving"]["stable"]),
             None,

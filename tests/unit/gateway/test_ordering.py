@@ -21,6 +21,7 @@ from services.gateway.vectors import build_vectors
 from services.index.exact import ExactIndex
 from shared.contracts.ordering import Order
 from shared.contracts.serving import Serve
+from shared.domain.entity_ids import IdHash
 from shared.ports import CatalogueItem
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -51,7 +52,7 @@ STATE = state()
 
 
 def rules(*said: Any, now: datetime = NOW, **order: Any) -> Rules:
-    return Ordering(Order.model_validate({"rules": list(said), **order})).at(now)
+    return Ordering(Order.model_validate({"rules": list(said), **order}), IdHash(b"test")).at(now)
 
 
 def answer(
@@ -167,7 +168,7 @@ def test_rules_hold_without_scores_too_and_the_order_stands_for_them() -> None:
 @pytest.mark.requirement("G-04")
 def test_a_campaign_holds_from_its_start_until_its_end_and_before_other_rules() -> None:
     campaign = {"name": "advent", "from": NOW, "until": NOW + timedelta(days=1), "rules": [{"pin": 120}]}
-    ordering = Ordering(Order.model_validate({"rules": [{"pin": 110}], "campaigns": [campaign], **NEVER}))
+    ordering = Ordering(Order.model_validate({"rules": [{"pin": 110}], "campaigns": [campaign], **NEVER}), IdHash(b"test"))
     for now, first in ((-1, 110), (0, 120), (86_399, 120), (86_400, 110)):
         assert keys(answer(ordering.at(NOW + timedelta(seconds=now))))[0] == first
     assert "campaign 'advent'" in answer(ordering.at(NOW)).why[0][0]
