@@ -11,6 +11,7 @@ from eyas import __version__
 from services.api import (
     alerts,
     audit,
+    event_export,
     events,
     features,
     gc,
@@ -55,6 +56,7 @@ CONTROL: tuple[RoleRouter, ...] = (
     planning.room,
     rollouts.room,
     retraining.room,
+    event_export.room,
     kpis.room,
     kpi_series.room,
     triggers.room,

@@ -29,6 +29,7 @@ from shared.ports import (
     AuditLog,
     Catalogue,
     Clock,
+    EventDays,
     Executor,
     FeatureHistory,
     FeatureStore,
@@ -94,6 +95,7 @@ class ControlParts:
     server: ModelServer
     clock: Clock
     ids: IdHash
+    days: EventDays
     tokens: TokenStore
     audit: AuditLog
     drift: Callable[[str], DriftLook | None]

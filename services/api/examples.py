@@ -251,6 +251,12 @@ for _name in ("put_items", "change_items"):
     }
 _ITEM = {**_ITEMS[0], "revision": 1, "updated_at": _AT}
 EXAMPLES["get_item"] = {"answer": _ITEM}
+EXAMPLES["export_events"] = {
+    "answer": {
+        "items": [{"id": "e1", "recommender": "movies", "user": 17, "item": 318, "kind": "rating", "value": 4.5, "at": _AT}],
+        "next": None,
+    }
+}
 EXAMPLES["list_items"] = {"answer": {"items": [_ITEM], "next": None}}
 EXAMPLES["delete_items"] = {"body": {"items": [50, 527]}, "answer": {"deleted": 2}}
 

@@ -78,6 +78,7 @@ ENTRIES = (
     CommandEntry("recommend", "online:recommend", "eyas recommend movies 42 -k 5 --explain", "POST /v1/recommend/{name}"),
     CommandEntry("similar", "online:similar", "eyas similar movies 318 -k 5", "POST /v1/similar/{name}"),
     CommandEntry("events", "online:events", "eyas events movies clicks.jsonl", "`accepted`, `duplicates` and `hits` of all requests"),
+    CommandEntry("export-events", "online:export_events", "eyas export-events movies events.jsonl", "`recommender`, `events`, `file`"),
     CommandEntry("serving", "online:serving", "eyas serving --watch", "GET /v1/serving"),
     CommandEntry("kpis", "kpis:kpis", "eyas kpis movies --window 1h --parts", f"GET {RECOMMENDER}/kpis"),
     CommandEntry("drift", "recommenders:drift", "eyas drift movies", f"GET {RECOMMENDER}/drift"),

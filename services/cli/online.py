@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +14,11 @@ from services.cli import paths, watching
 from services.cli.exit_codes import Exit
 from services.cli.faults import ReportedError
 from services.cli.files import batches, json_lines
-from services.cli.output import AsJson, say, show_json, show_table
+from services.cli.output import AsJson, say, show, show_json, show_table
 from services.cli.session import Name, client, entity_id
 
 _BATCH = 1000
+_REPORT_EVERY = 5.0
 
 
 def recommend(
@@ -98,6 +101,34 @@ def events(
         return
     earned = "hits are counted in a moment" if later else f"{hits} answers became hits"
     say(f"{name}: {accepted} events accepted{again}, {earned}")
+
+
+def export_events(
+    ctx: typer.Context,
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, as JSON Lines.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Write the stored events of users to a file, in the form that `eyas events` sends. Page views are left out."""
+    http, count, cursor, reported_at = client(ctx), 0, None, time.monotonic()
+    part = file.with_name(f"{file.name}.part")
+    try:
+        with part.open("w", encoding="utf-8") as lines:
+            while count == 0 or cursor is not None:
+                page = http.get(paths.events(name), limit=200, cursor=cursor)
+                lines.writelines(json.dumps(event, ensure_ascii=False) + "\n" for event in page["items"])
+                count, cursor = count + len(page["items"]), page.get("next")
+                if time.monotonic() - reported_at > _REPORT_EVERY:
+                    reported_at = time.monotonic()
+                    typer.echo(f"{count} events written", err=True)
+                if not page["items"]:
+                    break
+        part.replace(file)
+    except OSError as error:
+        raise ReportedError(f"{file}: cannot be written: {error.strerror}", Exit.WRONG) from None
+    finally:
+        part.unlink(missing_ok=True)
+    show({"recommender": name, "events": count, "file": str(file)}, as_json, lambda _: say(f"{name}: {count} events written to {file}"))
 
 
 def serving(ctx: typer.Context, watch: watching.Watch = False, as_json: AsJson = False) -> None:

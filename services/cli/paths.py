@@ -43,6 +43,10 @@ def recommend(name: str) -> str:
     return f"/v1/recommend/{checked_name(name)}"
 
 
+def events(name: str) -> str:
+    return f"/v1/events/{checked_name(name)}"
+
+
 def similar(name: str) -> str:
     return f"/v1/similar/{checked_name(name)}"
 

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, Row, Select, func, select
+from sqlalchemy import Engine, Row, Select, and_, func, literal, select, tuple_
 
 from services.eventlog.files import complete
-from services.eventlog.tables import impressions, instant, interactions
+from services.eventlog.tables import impressions, instant, interactions, moment
 from shared.contracts.archive import EventTable
+from shared.contracts.events import PAGE, Interaction
 from shared.domain.archive import DAY, start_of
 from shared.domain.earned import MILLIONTHS
+from shared.domain.pages import PAGES
+from shared.ports import StoredEvent
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,15 @@ class SqlEventDays:
         with self._reads.connect() as connection:
             return {_EPOCH + timedelta(days=day): rows for day, rows in connection.execute(query)}
 
+    def page(self, recommender: str, limit: int, after: tuple[int, int] | None = None) -> Sequence[StoredEvent]:
+        is_view = and_(_done.kind == PAGE, _done.item.between(PAGES.start, PAGES.stop - 1))
+        query = select(interactions).where(_done.recommender == recommender, func.coalesce(~is_view, True))
+        if after is not None:
+            query = query.where(tuple_(_done.at, _done.seq) > tuple_(*map(literal, after)))
+        with self._reads.connect() as connection:
+            rows = connection.execute(query.order_by(_done.at, _done.seq).limit(limit)).all()
+        return [StoredEvent(_event(row), (row.at, row.seq)) for row in rows]
+
     def dump(self, recommender: str, table: EventTable, day: date, to: Path) -> int:
         count = 0
         with complete(to) as part, self._reads.connect() as connection, part.open("w", encoding="utf-8") as stream:
@@ -50,6 +62,22 @@ class SqlEventDays:
                 stream.writelines(_lines(table, batch))
                 count += len(batch)
         return count
+
+
+def _event(row: Row[Any]) -> Interaction:
+    return Interaction(
+        id=row.event,
+        recommender=row.recommender,
+        user=row.user,
+        item=row.item,
+        kind=row.kind,
+        value=row.value,
+        revenue=None if row.revenue is None else row.revenue / MILLIONTHS,
+        request_id=row.request_id,
+        at=moment(row.at),
+        user_id=row.user_id,
+        item_id=row.item_id,
+    )
 
 
 def _of(recommender: str, table: EventTable, day: date) -> Select[Any]:

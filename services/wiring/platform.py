@@ -169,6 +169,7 @@ class Platform:
             server=server,
             clock=clock,
             ids=state.ids,
+            days=state.days,
             tokens=state.tokens,
             audit=state.audit,
             drift=watch.monitor.drift,

@@ -6,7 +6,18 @@ port and a fake that passes it. Every port has a caller.
 
 from shared.ports.access import Audited, AuditLog, StoredResponse, StoredResponses, TokenStore
 from shared.ports.clock import Clock
-from shared.ports.events import AnswerScore, DriftSamples, EmptyAnswers, EventDays, EventLog, HitRate, KpiSource, Like, NewestTimes
+from shared.ports.events import (
+    AnswerScore,
+    DriftSamples,
+    EmptyAnswers,
+    EventDays,
+    EventLog,
+    HitRate,
+    KpiSource,
+    Like,
+    NewestTimes,
+    StoredEvent,
+)
 from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore, SeedProgress, SeedRow
 from shared.ports.registry import (
     DataSource,
@@ -114,6 +125,7 @@ __all__ = [
     "SignalSource",
     "Signals",
     "StageOutputs",
+    "StoredEvent",
     "StoredObject",
     "StoredResponse",
     "StoredResponses",

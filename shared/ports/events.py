@@ -42,8 +42,18 @@ class EventLog(Protocol):
         returns rows."""
 
 
+@dataclass(frozen=True)
+class StoredEvent:
+    event: Interaction
+    place: tuple[int, int]
+    """Position in the order of time."""
+
+
 class EventDays(Protocol):
     """Events by day (UTC); events before 1970 are left out."""
+
+    def page(self, recommender: str, limit: int, after: tuple[int, int] | None = None) -> Sequence[StoredEvent]:
+        """Returns actions of users in the order of time, those after a place; also events before 1970, without page views."""
 
     def counts(self, recommender: str, table: EventTable, until: datetime) -> Mapping[date, int]:
         """Returns the number of rows of each day before `until`; days without rows are left out."""

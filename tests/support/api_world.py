@@ -16,6 +16,7 @@ import httpx
 from services.api.app import create_app
 from services.api.dependencies import AuthConfig, ControlParts, Features
 from services.api.rate_limits import RateLimits
+from services.eventlog.days import SqlEventDays
 from services.featurestore.history import SqlFeatureHistory
 from services.featurestore.sql import SqlFeatureStore
 from services.gateway import Answer, Explained, IntakeResult
@@ -445,6 +446,7 @@ class World:
             server=self.server,
             clock=self.clock,
             ids=IdHash(b"test"),
+            days=SqlEventDays(self.engine),
             tokens=self.tokens,
             audit=self.audit,
             kpis=lambda name, window: {2: earning()},

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.contracts.archive import COLUMNS, TABLES, EventTable
+from shared.domain.pages import page_key
 from shared.ports import EventDays, EventLog
 from shared.testing.event_suite import ATTRIBUTION, LARGEST, T0, did, shown
 
@@ -39,6 +40,21 @@ class EventDaysSuite:
             assert days.counts("films", table, T0) == {date(2026, 2, 28): 1, DAY: 1}
             assert len(dumped(days, table, DAY, tmp_path)) == 3
             assert dumped(days, table, date(2026, 3, 5), tmp_path) == []
+
+    def test_actions_are_listed_page_by_page_without_views_of_pages(self, log: EventLog, days: EventDays) -> None:
+        events = [
+            did(1, T0, id="a", kind="page"),  # of a kind that is called so
+            did(2, T0, value=4.5, kind="rating", revenue=1.25, request_id="q"),
+            did(3, OLD, user_id="ada", item_id="é"),
+            did(4, AFTER),
+        ]
+        others = [did(page_key("home"), T0, kind="page"), did(recommender="books")]
+        log.interactions([*events, *others], [True] * 6, ATTRIBUTION)
+        found = []
+        while page := days.page("films", 2, found[-1].place if found else None):
+            found += page
+        assert [stored.event for stored in found] == [events[2], events[0], events[1], events[3]]
+        assert days.page("music", 2) == []
 
     def test_recommenders_are_apart(self, log: EventLog, days: EventDays, tmp_path: Path) -> None:
         log.impressions([shown("a"), shown("b", recommender="books")])

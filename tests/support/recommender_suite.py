@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.spec import RecommenderSpec, parse_spec
+from shared.domain.entity_ids import UNFIXED, IdKinds
 from shared.domain.errors import Changed, Conflict, NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -56,6 +57,22 @@ class RecommenderStoreSuite:
         assert (result.changed, result.run) == (True, None)
         assert (changed.generation, changed.spec, changed.created_at, changed.updated_at) == (2, spec(epochs=6), NOW, NOW + SECOND)
         assert store.put(spec(), NOW + 2 * SECOND, "bob").recommender.generation == 3
+
+    def test_kinds_of_ids_are_fixed_once_and_stay_until_the_recommender_is_deleted(self, store: RecommenderStore) -> None:
+        assert store.put(spec(), NOW, "ada").recommender.ids == UNFIXED
+        assert store.fix_ids("films", IdKinds("text")) == IdKinds("text")
+        assert store.fix_ids("films", IdKinds("integer", "integer")) == IdKinds("text", "integer")
+        assert store.put(spec(epochs=6), NOW, "ada").recommender.ids == store.get("films").ids == IdKinds("text", "integer")
+        store.delete("films", NOW)
+        with pytest.raises(NotFound):
+            store.fix_ids("films", IdKinds("text"))
+        assert store.put(spec(), NOW, "ada").recommender.ids == UNFIXED
+
+    def test_of_many_who_fix_the_kinds_at_once_one_does(self, store: RecommenderStore) -> None:
+        store.put(spec(), NOW, "ada")
+        kinds = IdKinds("text", "integer"), IdKinds("integer", "text")
+        fixed = at_once(THREADS, lambda n: store.fix_ids("films", kinds[n % 2]))
+        assert len(set(fixed)) == 1 and fixed[0] in kinds
 
     def test_a_changed_spec_is_stored_with_its_run(self, store: RecommenderStore, runs: RunStore) -> None:
         for n in range(2):

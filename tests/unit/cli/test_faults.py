@@ -120,6 +120,7 @@ NAMED = [
     ["recommend", "*", "1"],
     ["similar", "*", "1"],
     ["events", "*", "/dev/null"],
+    ["export-events", "*", "events.jsonl"],
     ["kpis", "*"],
     ["drift", "*"],
     ["triggers", "*"],
