@@ -44,8 +44,8 @@ def with_kinds(spec: RecommenderSpec, reach: ReadableRoots) -> ReadableRoots:
     if guessed:
         source = open_source(spec.data.interactions, reach, tuple(columns.values()), spare=True, as_text=guessed)
         with readable(source.name):
-            found = source.frame.select(_is_text(column).any().alias(column) for column in guessed).collect(engine="streaming")
-        texts += [column for column in guessed if found[column][0]]
+            has_text = source.frame.select(_is_text(column).any().alias(column) for column in guessed).collect(engine="streaming")
+        texts += [column for column in guessed if has_text[column][0]]
     chosen: dict[str, IdKind | None] = {
         entity: kinds.of(entity) or ("text" if column in texts else "integer") for entity, column in columns.items()
     }
@@ -53,7 +53,7 @@ def with_kinds(spec: RecommenderSpec, reach: ReadableRoots) -> ReadableRoots:
 
 
 def _is_text(column: str) -> pl.Expr:
-    """Tests text that is no number, and numbers that would lose leading zeros."""
+    """Tests for text that is not a number, and for numbers that would lose leading zeros."""
     text = pl.col(column).str.strip_chars()
     return (text.is_not_null() & text.cast(pl.Float64, strict=False).is_null()) | text.str.contains(_LEADING).fill_null(False)
 

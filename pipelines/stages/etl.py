@@ -194,10 +194,11 @@ def _warm(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
 
 def _reach(context: Context) -> ReadableRoots:
     """Returns what etl may read, with the kinds of ids: those that are fixed, else those of the data."""
-    reach = ReadableRoots(context.spec.data_roots, context.scratch / "sources", context.spec.ids)
-    if context.has("ids", ID_KEY):
-        reach = replace(reach, ids=IdHash(bytes.fromhex(context.fetch("ids", ID_KEY).read_text())))
-    return with_kinds(context.spec.recommender, reach)
+    roots = ReadableRoots(context.spec.data_roots, context.scratch / "sources", context.spec.ids)
+    reach = with_kinds(context.spec.recommender, roots)
+    if "text" not in (reach.kinds.user, reach.kinds.item):
+        return reach
+    return replace(reach, ids=IdHash(bytes.fromhex(context.fetch("ids", ID_KEY).read_text())))
 
 
 def _events(context: Context) -> list[list[Path]]:

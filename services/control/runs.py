@@ -205,10 +205,8 @@ class Runs:
     def _fix_ids(self, record: RunRecord, following: RunStatus) -> None:
         """Fixes the kinds of ids that etl found in the data; raises Conflict if a client has fixed other kinds since etl began."""
         etl = next(done.attempt for done in following.stages if done.stage == "etl")
-        found = self._published(etl).facts.get("ids")
-        if not isinstance(found, dict):  # published before ids could be text
-            found = {"user": "integer", "item": "integer"}
-        kinds = IdKinds(found["user"], found["item"])
+        fact = self._published(etl).facts.get("ids")
+        kinds = IdKinds(**fact) if isinstance(fact, dict) else IdKinds("integer", "integer")  # published before ids could be text
         fixed = self._recommenders.fix_ids(record.recommender, kinds)
         if fixed != kinds:
             raise Conflict(

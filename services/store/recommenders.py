@@ -46,8 +46,7 @@ class SqlRecommenders:
             take_turn(connection, "recommender", spec.name)
             row = connection.execute(select(recommenders).where(table.name == spec.name)).one_or_none()
             living = row is not None and row.deleted_at is None
-            created_at = row.created_at if row is not None and living else now
-            kinds = IdKinds(row.user_ids, row.item_ids) if row is not None and living else UNFIXED
+            created_at, kinds = (row.created_at, _kinds(row)) if row is not None and living else (now, UNFIXED)
             after = Recommender(spec.name, row.generation + 1 if row else 1, spec, created_at, now, kinds)
             run = None if make_run is None else make_run(after)
             if run is not None and row is not None and (stored_run := self._runs.find(connection, run.id)) is not None:
@@ -107,7 +106,7 @@ class SqlRecommenders:
             row = connection.execute(select(table.user_ids, table.item_ids).where(*conditions)).one_or_none()
         if row is None:
             raise no_such("recommender", name)
-        return IdKinds(row.user_ids, row.item_ids)
+        return _kinds(row)
 
     def delete(self, name: str, now: datetime) -> None:
         """Deletes in one transaction. A run's start or a route's change locks the row shared, so one of the two sees the other."""
@@ -158,7 +157,7 @@ def _generation_of(connection: Connection, run: RunRecord, row: Row[Any], spec: 
     """Returns the recommender at the run's generation; the recommender may have changed since."""
     generation = run.spec.generation
     at = connection.execute(select(_past.c.at).where(_past.c.name == row.name, _past.c.generation == generation)).scalar_one()
-    return Recommender(row.name, generation, spec, min(row.created_at, at), at, IdKinds(row.user_ids, row.item_ids))
+    return Recommender(row.name, generation, spec, min(row.created_at, at), at, _kinds(row))
 
 
 def _refuse_busy(connection: Connection, name: str) -> None:
@@ -170,13 +169,17 @@ def _refuse_busy(connection: Connection, name: str) -> None:
         raise Conflict(f"recommender '{name}' has work under way: {', '.join(work)}; cancel runs and abort rollouts first")
 
 
+def _kinds(row: Any) -> IdKinds:
+    return IdKinds(row.user_ids, row.item_ids)
+
+
 def _recommender(row: Row[Any]) -> Recommender:
     try:
         sound(row)
     except ValueError as error:
         raise Unreadable(f"the stored spec of '{row.name}' is damaged: {error}; apply it again") from None
     spec = read(RecommenderSpec, row.spec, f"stored spec of '{row.name}'")
-    return Recommender(row.name, row.generation, spec, row.created_at, row.updated_at, IdKinds(row.user_ids, row.item_ids))
+    return Recommender(row.name, row.generation, spec, row.created_at, row.updated_at, _kinds(row))
 
 
 def _writing(row: Row[Any]) -> Writing:

@@ -161,7 +161,7 @@ def test_fractions_of_a_text_file_stay_fractions_and_keys_of_text_are_refused(tm
     assert found.source.frame.collect()["age"].to_list() == [20.0, 20.5, float("inf")]
     found = judged("users", people(), tmp_path, text="person,age\nann,20\nbob,21\n")
     (stopped,) = [check for check in found.section.checks if check.name == "not an integer"]
-    assert stopped.verdict == "stop" and "such as 'ann'; keys must be integers" in stopped.says
+    assert stopped.verdict == "stop" and "such as 'ann'; these ids are integers" in stopped.says
 
 
 def test_columns_that_are_called_otherwise_are_read_value_by_value_too(tmp_path: Path) -> None:

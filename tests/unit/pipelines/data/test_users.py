@@ -52,7 +52,7 @@ FAULTS: list[tuple[pl.DataFrame, dict[str, str], str]] = [
         {},
         "people.parquet: 2 rows repeat an earlier row's person, such as 2 .14.3% of the rows.; data.users.validate allows 5%",
     ),
-    (people().with_columns(person=pl.lit("ann")), {}, "people.parquet: column 'person' is String; keys must be integers"),
+    (people().with_columns(person=pl.lit("ann")), {}, "people.parquet: column 'person' is String, but these ids are integers"),
     (people(), {"key": "id"}, "people.parquet: column 'id' is missing; columns: person, country"),
     (people(), {"uri": "/etc/people.parquet"}, "not under an allowed data root"),
 ]
