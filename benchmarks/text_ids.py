@@ -94,9 +94,8 @@ def _stage_seconds(view: dict[str, Any], stage: str) -> float:
     return float(view["metrics"][f"{stage}.stage_seconds"])
 
 
-def _served(platform: Running, name: str, version: int) -> bool:
-    serving = platform.client.get(f"/v1/recommenders/{name}").json()["serving"]
-    return bool(serving) and serving["stable"] == version
+def _serves(platform: Running, name: str) -> bool:
+    return platform.client.get(f"/v1/recommenders/{name}").json()["serving"] is not None
 
 
 def _recommendations(platform: Running, name: str, version: int) -> pl.DataFrame:
@@ -143,9 +142,9 @@ def text_ids(
         settings = {"EYAS_DATA_ROOTS": str(folder), "EYAS_CONTROL_RATE": "0", "EYAS_ONLINE_RATE": "0", "EYAS_RECOMMENDER_RATE": "0"}
         with running(folder / "home", UP, settings) as platform:
             until("the platform is ready", platform.is_ready, 120)
-            for family in families.split(","):
+            for family in filter(None, families.split(",")):
                 yield from _family(platform, world, family, rows, rounds)
-            yield from _online(platform, world, families.split(",")[-1], seconds, rounds)
+            yield from _online(platform, world, seconds, rounds)
 
 
 def _hashed(count: int) -> Iterator[Row | Missed]:
@@ -189,13 +188,15 @@ def _family(platform: Running, world: World, family: str, rows: int, rounds: int
         yield Row(case.case, "text", metric, "", [float(value)])
 
 
-def _online(platform: Running, world: World, family: str, seconds: float, rounds: int) -> Iterator[Row]:
-    names = {kind: f"{family}-{kind}" for kind in KINDS}
+def _online(platform: Running, world: World, seconds: float, rounds: int) -> Iterator[Row]:
+    names = {kind: f"online-{kind}" for kind in KINDS}
     users = np.random.default_rng(3).choice(list(world.users), 2_000).tolist()
     bodies = {"integer": bodies_of(users), "text": [f'{{"user": "{world.users[user]}", "k": 10}}' for user in users]}
-    for name in names.values():
-        newest = max(version["version"] for version in platform.client.get(f"/v1/recommenders/{name}/versions").json()["items"])
-        until(f"{name} serves version {newest}", lambda name=name, newest=newest: _served(platform, name, newest), 600, 0.2)  # type: ignore[misc]
+    for kind, name in names.items():
+        applied = platform.client.post("/v1/recommenders", json=world.spec(name, kind, FAMILIES["mf"]))
+        applied.raise_for_status()
+        _ended(platform, applied.json()["run"])
+        until(f"{name} serves", lambda name=name: _serves(platform, name), 600, 0.2)  # type: ignore[misc]
     case = Figures("requests, 8 connections")
     for _ in range(rounds):
         for kind, name in names.items():

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.times import is_text
@@ -23,6 +24,7 @@ PREFIX = "id."
 """Prefix of columns with text ids; no data column has it, because of the dot."""
 USER_IDS = "user_ids.parquet"
 """Published file: key and id of each user, if ids are text."""
+_ROW_GROUP = 65_536
 _LEADING = r"^\s*[-+]?0[0-9]+\s*$"
 
 
@@ -73,6 +75,17 @@ def keyed(source: SourceRows, column: str, kind: IdKind | None, hash: IdHash) ->
         says = f"{source.name}: column '{column}' is {dtype}, but these ids are integers"
         raise BadData(f"{says}; to change the kind of ids, make a recommender with another name")
     return source
+
+
+def copied(source: SourceRows, path: Path) -> SourceRows:
+    """Copies rows with their keys to a file, so that all later passes read integers. Files that cannot be read to their end are found by
+    those passes: their rows are not copied."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        source.frame.sink_parquet(path, compression="lz4", row_group_size=_ROW_GROUP, statistics=False)
+    except PolarsError:
+        return source
+    return replace(source, frame=pl.scan_parquet(path))
 
 
 def _with_keys(frame: pl.LazyFrame, column: str, hash: IdHash) -> pl.LazyFrame:

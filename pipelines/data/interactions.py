@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.data.days import day_of
-from pipelines.data.ids import keyed, text_of
+from pipelines.data.ids import copied, keyed, text_of
 from pipelines.data.pages import check_page_type, is_page, without_views
 from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.times import seconds
@@ -44,6 +44,7 @@ def open_interactions(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows
     source = open_source(spec.data.interactions, reach, columns, spare=True, as_text=texts)
     for column, kind in ids.items():
         source = keyed(source, column, kind, reach.ids)
+    source = copied(source, reach.scratch / "keyed.parquet") if texts else source
     check_key_types(source, (schema.user, schema.item))
     check_time_type(source, schema.time)
     check_label_type(source, schema.label.column)

@@ -96,8 +96,8 @@ class Label(Strict):
 
 
 class Schema(Strict):
-    user: Column = Field(description="Column of the user's key (an integer).")
-    item: Column = Field(description="Column of the item's key (an integer).")
+    user: Column = Field(description="Column of the user's id: an integer or a text.")
+    item: Column = Field(description="Column of the item's id: an integer or a text.")
     time: Column = Field(description="Column of the time: seconds since 1970, a timestamp, or ISO 8601 text, in UTC if it has no zone.")
     label: Label = Field(description="Definition of a positive.")
     page: Column | None = Field(

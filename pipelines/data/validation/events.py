@@ -11,7 +11,7 @@ from pipelines.data.ids import text_of
 from pipelines.data.interactions import plain_events
 from pipelines.data.sources import SourceRows
 from pipelines.data.validation.figures import item_check
-from pipelines.data.validation.rows import equal_key, unknown_item
+from pipelines.data.validation.rows import unknown_item
 from pipelines.data.validation.sifting import RowRules, sift
 from pipelines.data.validation.tables import JudgedTables, rows_of
 from shared.contracts.spec import RecommenderSpec
@@ -33,9 +33,10 @@ def judge_events(events: pl.LazyFrame, spec: RecommenderSpec, tables: JudgedTabl
     """Validates labelled events. Writes those of unknown items to the quarantine in `folder`."""
     table = tables.items.source.name
     text = text_of("item") if text_of("item") in events.collect_schema().names() else None
-    lacking = unknown_item("item", tables.known_items, table, text) if tables.items.has_rows else None
-    rules = (equal_key("item", tables.known_items, table, text),) if text and lacking else ()
-    sifted = sift(SourceRows(EVENTS, (), events), RowRules(rules, lacking=lacking), folder / EVENTS_QUARANTINE, scratch)
+    lacking = unknown_item("item", tables.item_keys, table, text) if tables.items.has_rows else None
+    sifted = sift(SourceRows(EVENTS, (), events), RowRules((), lacking=lacking), folder / EVENTS_QUARANTINE, scratch)
+    if text:
+        tables.refuse_equal_keys(sifted.frame, "item", EVENTS)
     checks = (item_check(sifted, "item", table, spec.data.validate_),) if lacking else ()
     section = Section(
         name="events",

@@ -12,7 +12,7 @@ from pipelines.data.validation.comparing import compare
 from pipelines.data.validation.figures import batch_checks, file_checks, item_check, row_checks
 from pipelines.data.validation.moved import bars_of
 from pipelines.data.validation.profile import Profile, profile_of
-from pipelines.data.validation.rows import UNKNOWN, equal_key, row_rules, unknown_item
+from pipelines.data.validation.rows import UNKNOWN, row_rules, unknown_item
 from pipelines.data.validation.sifting import RowRules, Sifted, sift
 from pipelines.data.validation.tables import JudgedTables
 from shared.contracts.spec import RecommenderSpec
@@ -47,13 +47,13 @@ def judge(
     good rows are read."""
     settings = spec.data.validate_
     columns = columns_of(source, spec)
-    rules, lacking, text = row_rules(columns, settings, now), None, columns.texts.get(columns.item)
+    text, lacking = columns.texts.get(columns.item), None
     if tables and tables.items.has_rows:
-        table = tables.items.source.name
-        lacking = unknown_item(columns.item, tables.known_items, table, text)
-        rules = (*rules, equal_key(columns.item, tables.known_items, table, text)) if text else rules
-    wanted = RowRules(rules, settings.unique, tuple(settings.nulls), lacking, columns.viewed())
+        lacking = unknown_item(columns.item, tables.item_keys, tables.items.source.name, text)
+    wanted = RowRules(row_rules(columns, settings, now), settings.unique, tuple(settings.nulls), lacking, columns.viewed())
     source, sifted = _sifted(source, wanted, quarantine, scratch)
+    if tables and text:
+        tables.refuse_equal_keys(sifted.interactions, columns.item, source.name)
     every = sum(path.stat().st_size for path in source.files) + sum(file.size for file in source.faulty)
     checks: list[Check] = [*file_checks(source.faulty, every, settings), *row_checks(sifted, settings, settings.unique)]
     if tables and lacking:

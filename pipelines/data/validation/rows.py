@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import polars as pl
 
-from pipelines.data.item_membership import KnownItems, is_known, other_id
+from pipelines.data.item_membership import is_known
 from pipelines.data.times import is_text
 from pipelines.data.validation.columns import InteractionColumns
 from shared.contracts.validation import Validate
 from shared.domain.entity_ids import LONGEST_ID
 
 UNKNOWN = "not in the items table"
-EQUAL_KEY = "same key as another id"
-"""Stops every run: with it, two items would be one."""
 LATEST_SECOND = 1e11
 """The year 5138: larger times are in milliseconds or finer."""
 WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
@@ -71,17 +71,10 @@ def id_rules(column: str, text_column: str) -> Iterator[RowRule]:
         yield RowRule(column, fault, bad_rows, f"column '{column}' {says}", the_bad(bad_rows, text).min().str.slice(0, 40))
 
 
-def unknown_item(column: str, items: KnownItems, table: str, text_column: str | None = None) -> RowRule:
-    """Returns the rule for items missing from `table`."""
+def unknown_item(column: str, keys: np.ndarray[Any, np.dtype[np.int64]], table: str, text_column: str | None = None) -> RowRule:
+    """Returns the rule for items missing from `table`; `keys` are sorted."""
     says = f"{{count}} rows have items that are not in the items table {table}, such as {{example}}"
-    return RowRule(column, UNKNOWN, ~is_known(column, items.keys), says, pl.col(text_column or column))
-
-
-def equal_key(column: str, items: KnownItems, table: str, text_column: str) -> RowRule:
-    """Returns the rule for text ids with the key of another id of `table`."""
-    other = other_id(column, text_column, items)
-    says = f"ids have the same key as ids of the items table {table}: {{example}}; rename one of them"
-    return RowRule(column, EQUAL_KEY, other.is_not_null(), says, pl.format("'{}' and '{}'", pl.col(text_column), other).min())
+    return RowRule(column, UNKNOWN, ~is_known(column, keys), says, pl.col(text_column or column))
 
 
 def missing(column: str, dtype: pl.DataType, viewed: pl.Expr | None = None, needed: str = "every row needs a value") -> RowRule:

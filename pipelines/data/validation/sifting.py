@@ -12,8 +12,7 @@ import polars as pl
 from pipelines.data.ids import PREFIX, text_of
 from pipelines.data.sources import SourceRows, readable
 from pipelines.data.validation.repeats import mark_repeats
-from pipelines.data.validation.rows import EQUAL_KEY, RowRule, the_bad
-from shared.domain.errors import BadData
+from pipelines.data.validation.rows import RowRule, the_bad
 
 REPEATED = "repeats an earlier row"
 HELPER = "validation."
@@ -88,15 +87,12 @@ class Sifted:
 
 def sift(source: SourceRows, wanted: RowRules, quarantine: Path, scratch: Path) -> Sifted:
     """Separates rows. Writes `quarantine` (row, reason, the source's columns) only if rows are bad. Flags of repeats must stay in `scratch`
-    as long as the good rows are read. Raises BadData if ids of two items have one key."""
+    as long as the good rows are read."""
     rules, lacking, viewed = wanted.rules, wanted.lacking, wanted.viewed
     facts = _count(source, wanted)
     faults = [
         RowFault(rule, rule.reason, facts[f"bad {n}"], _text(facts[f"worst {n}"])) for n, rule in enumerate(rules) if facts[f"bad {n}"]
     ]
-    clash = next((fault for fault in faults if fault.rule and fault.rule.fault == EQUAL_KEY), None)
-    if clash is not None:
-        raise BadData(f"{source.name}: {clash.says()}")
     left_out = [(rule.bad, rule.reason) for rule in rules] if faults else []
     apart = None
     if lacking and facts["strange"]:

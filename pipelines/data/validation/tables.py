@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipelines.data.catalogue import open_items, open_users
-from pipelines.data.ids import text_of
-from pipelines.data.item_membership import KnownItems
+from pipelines.data.ids import refuse_equal_keys, text_of
 from pipelines.data.sources import ReadableRoots, SourceRows, readable
 from pipelines.data.validation.figures import row_checks
 from pipelines.data.validation.moved import bars_of
@@ -50,13 +51,17 @@ class JudgedTables:
         return iter((self.items,) if self.users is None else (self.items, self.users))
 
     @cached_property
-    def known_items(self) -> KnownItems:
-        """Items of the items table."""
-        key, frame = self.items.key, self.items.source.frame
+    def item_keys(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Sorted keys of the items table."""
         with readable(self.items.source.name):
-            text = [text_of(key)] if text_of(key) in frame.collect_schema().names() else []
-            items = frame.select(pl.col(key).cast(pl.Int64), *text).collect(engine="streaming").sort(key)
-        return KnownItems(items[key].to_numpy(), items[text[0]] if text else None)
+            keys = self.items.source.frame.select(pl.col(self.items.key).cast(pl.Int64)).collect(engine="streaming")
+        return keys.to_series().sort().to_numpy()
+
+    def refuse_equal_keys(self, rows: pl.LazyFrame, item: str, name: str) -> None:
+        """Raises BadData if an item of the rows and another one of the items table have one key. Ids are text."""
+        key, table = self.items.key, self.items.source.frame
+        pairs = rows.select(key=item, id=text_of(item)), table.select(key=key, id=text_of(key))
+        refuse_equal_keys(pl.concat(pairs), f"{name} and {self.items.source.name}")
 
     @property
     def sections(self) -> tuple[Section, ...]:

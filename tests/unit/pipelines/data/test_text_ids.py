@@ -157,11 +157,11 @@ def test_items_with_one_key_are_refused_in_the_table_and_between_events_and_tabl
     rows = ratings().with_columns(movieId=pl.when(pl.col("movieId") > 10).then(pl.lit(twin)).otherwise(pl.lit("other")))
     recommender.write(tmp_path, rows, table)
     assert etl(spec(tmp_path), inputs=id_key(tmp_path)).facts["ids"]["item"] == "text"
-    clash = f"'{name}' and '{twin}'; rename one of them"
+    clash = f"the ids '{min(name, twin)}' and '{max(name, twin)}' have the same key; rename one of them"
     recommender.write(
         tmp_path, rows.with_columns(movieId=pl.when(pl.int_range(pl.len()) == 50).then(pl.lit(name)).otherwise("movieId")), table
     )
-    with pytest.raises(BadData, match=f"ratings.parquet: ids have the same key as ids of the items table films.parquet: {clash}"):
+    with pytest.raises(BadData, match=f"ratings.parquet and films.parquet: {clash}"):
         etl(spec(tmp_path), inputs=id_key(tmp_path))
     recommender.write(tmp_path, rows, pl.concat([table, films(1).with_columns(movieId=pl.lit(name))]))
     with pytest.raises(BadData, match=r"films.parquet: the ids .* have the same key"):
@@ -172,7 +172,7 @@ def test_items_with_one_key_are_refused_in_the_table_and_between_events_and_tabl
     recommender.write(tmp_path, rows, table)
     data = spec(tmp_path).document()["data"]
     data["interactions"]["also"] = "events"
-    with pytest.raises(BadData, match=f"events.csv: ids have the same key as ids of the items table films.parquet: {clash}"):
+    with pytest.raises(BadData, match=f"events.csv and films.parquet: {clash}"):
         etl(spec(tmp_path, data=data), ids=IdKinds("integer", "text"), inputs=inputs)
 
 
