@@ -76,9 +76,12 @@ class LoadedVersion:
 
     def check_id(self, key: int, id: str) -> None:
         """Raises Invalid if the version's item of this key has another id."""
-        for other in self.ids(self.items[self.rows([key])].tolist()):
-            if other != id:
-                raise Invalid(f"item: '{id}' and the item '{other}' of version {self.version} have the same key; rename one of them")
+        place = int(np.searchsorted(self._sorted, key))
+        if self.item_ids is None or place == len(self._sorted) or int(self._sorted[place]) != key:
+            return
+        other = self.item_ids[int(self._by_key[place])]
+        if other != id:
+            raise Invalid(f"item: '{id}' and the item '{other}' of version {self.version} have the same key; rename one of them")
 
     def reads(self, items: Sequence[int]) -> bool:
         """Whether the version reads sessions and knows any of these items."""
