@@ -12,7 +12,7 @@ from pipelines.data.validation.comparing import compare
 from pipelines.data.validation.figures import batch_checks, file_checks, item_check, row_checks
 from pipelines.data.validation.moved import bars_of
 from pipelines.data.validation.profile import Profile, profile_of
-from pipelines.data.validation.rows import UNKNOWN, row_rules, unknown_item
+from pipelines.data.validation.rows import UNKNOWN, RowRule, row_rules, unknown_item
 from pipelines.data.validation.sifting import RowRules, Sifted, sift
 from pipelines.data.validation.tables import JudgedTables
 from shared.contracts.spec import RecommenderSpec
@@ -47,9 +47,7 @@ def judge(
     good rows are read."""
     settings = spec.data.validate_
     columns = columns_of(source, spec)
-    text, lacking = columns.texts.get(columns.item), None
-    if tables and tables.items.has_rows:
-        lacking = unknown_item(columns.item, tables.item_keys, tables.items.source.name, text)
+    text, lacking = columns.texts.get(columns.item), _unknown_items(columns, tables)
     wanted = RowRules(row_rules(columns, settings, now), settings.unique, tuple(settings.nulls), lacking, columns.viewed())
     source, sifted = _sifted(source, wanted, quarantine, scratch)
     if tables and text:
@@ -109,6 +107,12 @@ def _empty(part: Report | Section, tables: Sequence[Section]) -> BadData:
         items = next(table.source for table in tables if table.name == "items")
         return BadData(f"{part.source}: no item is in the items table {items}; check data.items.key")
     return BadData(f"{part.source}: no usable rows")
+
+
+def _unknown_items(columns: InteractionColumns, tables: JudgedTables | None) -> RowRule | None:
+    if tables is None or not tables.items.has_rows:
+        return None
+    return unknown_item(columns.item, tables.item_keys, tables.items.source.name, columns.texts.get(columns.item))
 
 
 def _profile(sifted: Sifted, columns: InteractionColumns, tables: JudgedTables | None, scratch: Path) -> Profile:
