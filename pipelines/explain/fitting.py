@@ -132,7 +132,8 @@ def _with_vectors(table: pl.DataFrame, spec: RecommenderSpec, key: str, name: st
     """Adds vector columns; vectors that etl would encode stay null, because no count depends on them."""
     for of in _vectors(spec, key):
         if of.encode is None:
-            table = with_vectors(table, open_vectors(of, reach), of)
+            kind = reach.kinds.item if key == spec.schema_.item else reach.kinds.user
+            table = with_vectors(table, open_vectors(of, reach, kind), of)
         else:
             try_encoder(table, of, of.encode, name, reach)
             table = table.with_columns(pl.lit(None, pl.List(pl.Float32)).alias(of.output))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
+from pipelines.data.ids import text_of
 from pipelines.features.asof import SINCE, ValidityPeriods, microseconds
 from pipelines.features.columns import Side, Table
 from pipelines.features.engines.choice import Engine, PolarsEngine
@@ -59,8 +60,8 @@ def graph_of(
     """Returns the unfitted graph that the family reads; the tables' keys have the schema's names."""
     schema = spec.schema_
     rows = pl.Schema({schema.user: pl.Int64(), schema.item: pl.Int64(), schema.time: pl.Int64()} | dict(extra))
-    others = pl.Schema({name: dtype for name, dtype in items.items() if name != schema.item})
-    people = pl.Schema({name: dtype for name, dtype in (users or {}).items() if name != schema.user})
+    others = pl.Schema({name: dtype for name, dtype in items.items() if name not in (schema.item, text_of(schema.item))})
+    people = pl.Schema({name: dtype for name, dtype in (users or {}).items() if name not in (schema.user, text_of(schema.user))})
     graph = compile_graph(spec.operators(), Tables(schema.user, schema.item, schema.time, rows, others, people, names))
     for operator in graph.operators:
         for out in operator.outputs:

@@ -16,6 +16,7 @@ from shared.domain import entity_ids
 from shared.domain.entity_ids import IdHash, IdKinds
 from shared.domain.errors import BadData
 from tests.support.etl_stage import Etl
+from tests.support.refitted import NEWCOMER, Stages
 from tests.unit.pipelines import recommender
 from tests.unit.pipelines.recommender import films, ratings, spec
 
@@ -190,3 +191,26 @@ def test_events_join_the_file_by_their_ids(text_data: Path, etl: Etl) -> None:
     outcome = etl(spec(text_data, data=data, split={"by": "leave_last_out"}), ids=IdKinds("text", "text"), inputs=inputs)
     assert outcome.facts["rows"]["events"] == 30
     assert "new user" in set(pl.read_parquet(outcome.files[USER_IDS])["id"])
+
+
+def test_a_warm_run_knows_the_users_of_its_parent_and_of_the_events(tmp_path: Path) -> None:
+    stages = Stages(tmp_path)
+    for name in ("ratings", "items"):
+        table = pl.read_parquet(tmp_path / f"{name}.parquet")
+        texts = [pl.format(f"{column} {{}}", column).alias(column) for column in ("user", "item") if column in table.columns]
+        table.with_columns(texts).write_parquet(tmp_path / f"{name}.parquet")
+    spec = stages.spec(model={"family": "mf"}, serve={"batch": {"k": 3}})
+    stages.run(spec, more=id_key(tmp_path))
+    lines = ["user,item,value,time,kind,user_id,item_id"]
+    for number in range(600):
+        user, item = f"user {number % 70}", f"item {number % 24}"
+        lines.append(f"{HASH.key(user)},{HASH.key(item)},5,{1.7e9 + number},rating,{user},{item}")
+    path = tmp_path / "events.csv"
+    path.write_text("\n".join(lines) + "\n")
+    inputs = id_key(tmp_path) | {"events": {"events.csv": stages.store.put(path)}, "parent": stages.parent}
+    done = stages.run(spec, "r2", inputs, mode="warm", ids=IdKinds("text", "text"))
+    ids = pl.read_parquet(done["etl"].files[USER_IDS])
+    assert set(ids["id"]) == {f"user {number}" for number in (*range(70), NEWCOMER)}
+    assert ids["key"].to_list() == sorted(HASH.keys(ids["id"]))
+    table = pl.read_parquet(done["export"].files["recommendations.parquet"])
+    assert table["user"].null_count() == 0 and "user 65" in set(table["user"]) and set(table["item"]) <= {f"item {n}" for n in range(24)}
