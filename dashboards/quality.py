@@ -98,6 +98,14 @@ PARTS = Row(
             _by_version("eyas_coverage"),
         ),
         lines(
+            "Empty answers",
+            SHARE,
+            "Share of recent answers without items, because filters left none, and the largest share that the spec allows.",
+            "operate.md#eyasemptyanswers",
+            Query(newest("eyas_empty_answer_share", "recommender"), "{{recommender}}"),
+            Query(newest("eyas_empty_answer_limit", "recommender"), "{{recommender}} limit"),
+        ),
+        lines(
             "Novelty",
             BITS,
             "Mean surprise of the shown items: an item that every second user likes has one bit, every 1,024th ten bits.",

@@ -31,7 +31,15 @@ TRITON = {
 _BY_NAME = {"_seconds": "s", "_us": "us", "_bytes": "B", "_total": "n", "_count": "n", "_answers": "n", "_users": "n", "_items": "n"}
 _SHARES = (
     *("eyas_hit_rate", "eyas_variant_hit_rate", "eyas_slice_hit_rate", "eyas_click_rate", "eyas_conversion", "eyas_slice_conversion"),
-    *("eyas_coverage", "eyas_candidate_weight", "eyas_drift_chance", "eyas_rollout_goal", "eyas_rollout_lift"),
+    *(
+        "eyas_coverage",
+        "eyas_empty_answer_share",
+        "eyas_empty_answer_limit",
+        "eyas_candidate_weight",
+        "eyas_drift_chance",
+        "eyas_rollout_goal",
+        "eyas_rollout_lift",
+    ),
 )
 _NUMBERS = (
     *("eyas_run_queue", "eyas_events_waiting", "eyas_impressions_waiting", "eyas_feature_parts_waiting", "eyas_drifting"),
