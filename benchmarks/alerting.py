@@ -64,7 +64,7 @@ class Pace:
 
 @dataclass
 class Chain:
-    """When an alert passed each hop, in seconds of the machine's clock, and the run that it started."""
+    """Times at which an alert reached each component, in seconds of the machine's clock, and the run that the alert started."""
 
     moments: dict[str, float] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)

@@ -46,7 +46,7 @@ def with_kinds(spec: RecommenderSpec, reach: ReadableRoots) -> ReadableRoots:
     if guessed:
         source = open_source(spec.data.interactions, reach, tuple(columns.values()), spare=True, as_text=guessed)
         with readable(source.name):
-            has_text = source.frame.select(_is_text(column).any().alias(column) for column in guessed).collect(engine="streaming")
+            has_text = source.frame.select(_holds_text(column).any().alias(column) for column in guessed).collect(engine="streaming")
         texts += [column for column in guessed if has_text[column][0]]
     chosen: dict[str, IdKind | None] = {
         entity: kinds.of(entity) or ("text" if column in texts else "integer") for entity, column in columns.items()
@@ -54,7 +54,7 @@ def with_kinds(spec: RecommenderSpec, reach: ReadableRoots) -> ReadableRoots:
     return replace(reach, kinds=IdKinds(chosen["user"], chosen["item"]))
 
 
-def _is_text(column: str) -> pl.Expr:
+def _holds_text(column: str) -> pl.Expr:
     """Tests for text that is not a number, and for numbers that would lose leading zeros."""
     text = pl.col(column).str.strip_chars()
     return (text.is_not_null() & text.cast(pl.Float64, strict=False).is_null()) | text.str.contains(_LEADING).fill_null(False)
@@ -78,12 +78,13 @@ def keyed(source: SourceRows, column: str, kind: IdKind | None, hash: IdHash) ->
 
 
 def copied(source: SourceRows, path: Path) -> SourceRows:
-    """Copies rows with their keys to a file, so that all later passes read integers. Files that cannot be read to their end are found by
-    those passes: their rows are not copied."""
+    """Copies rows with their keys to a file, so that all later passes read integers. If a row cannot be read, nothing is copied: those
+    passes find the file, and report it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         source.frame.sink_parquet(path, compression="lz4", row_group_size=_ROW_GROUP, statistics=False)
     except PolarsError:
+        path.unlink(missing_ok=True)
         return source
     return replace(source, frame=pl.scan_parquet(path))
 
@@ -125,7 +126,7 @@ def refuse_equal_keys(pairs: pl.LazyFrame, name: str) -> pl.DataFrame:
 
 
 def write_user_ids(pairs: Sequence[pl.LazyFrame], earlier: Iterable[Path], path: Path, name: str) -> Path:
-    """Writes the id of each user. `earlier`: such files of the parent run."""
+    """Writes key and id of each user; raises BadData if two ids have the same key. `earlier`: the file of the parent run, if any."""
     frames = [*pairs, *(pl.scan_parquet(file) for file in earlier)]
     refuse_equal_keys(pl.concat(frames).drop_nulls(), name).write_parquet(path)
     return path

@@ -73,8 +73,8 @@ def from_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kind
 
 def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kinds: IdKinds = UNFIXED) -> pl.LazyFrame:
     """Reads the platform's feedback, oldest first, with its label. Each group of files is a CSV or the parts of a day. Drops kinds that are
-    never positive or unknown to the spec; events older than kinds are positive if they have no value. Text ids stay, as `id.user` and
-    `id.item`; drops events with ids of another kind, of an earlier recommender of the same name."""
+    never positive or unknown to the spec; events older than kinds are positive if they have no value. Text ids stay in the
+    columns `id.user` and `id.item`. Drops events whose ids are of another kind: an earlier recommender of the same name received them."""
     events = _read_stretches(stretches).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
     for entity in ("user", "item"):
         text = pl.col(f"{entity}_id")

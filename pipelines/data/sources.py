@@ -10,10 +10,11 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import polars as pl
 from polars.exceptions import PolarsError
@@ -35,6 +36,8 @@ from shared.domain.errors import BadData
 _INFERRED = 10_000
 
 
+T = TypeVar("T")
+
 LOCAL_IDS = IdHash(b"local")
 """Hash of text ids for work without an installation: its keys are never stored."""
 
@@ -47,6 +50,15 @@ class ReadableRoots:
     scratch: Path
     kinds: IdKinds = UNFIXED
     ids: IdHash = LOCAL_IDS
+    copies: dict[str, Any] = field(default_factory=dict)
+    """What `once` has returned: a source that is opened twice is copied once."""
+
+    def once(self, key: str, make: Callable[[], T]) -> T:
+        """Returns what `make` returned at the first call with this key."""
+        if key not in self.copies:
+            self.copies[key] = make()
+        copy: T = self.copies[key]
+        return copy
 
 
 @dataclass(frozen=True)
@@ -156,7 +168,8 @@ def _scan_text(files: Sequence[Path], separator: str, as_text: Collection[str]) 
 
 def _queried(place: Place, reach: ReadableRoots) -> tuple[Sequence[Path], pl.LazyFrame]:
     assert place.query is not None and place.database is not None
-    spilled = spill_chunks(query_rows(place.query, place.database), reach.scratch / _mark(place), place.label)
+    query, database, mark = place.query, place.database, _mark(place)
+    spilled = reach.once(f"rows {mark}", lambda: spill_chunks(query_rows(query, database), reach.scratch / mark, place.label))
     return spilled.files, spilled.frame
 
 
@@ -165,10 +178,12 @@ def _filed(
 ) -> tuple[Sequence[Path], pl.LazyFrame]:
     """Opens files; appends faulty ones to `faulty`, if given."""
     assert place.uri is not None
-    uri, scratch = place.uri, reach.scratch / _mark(place)
-    files = _fetched(place, reach) if is_object(uri) else data_files(uri, reach.roots)
+    uri, mark = place.uri, _mark(place)
+    scratch = reach.scratch / mark
+    files = reach.once(f"objects {mark}", lambda: _fetched(place, reach)) if is_object(uri) else data_files(uri, reach.roots)
     if kind_of(files[0].name) == "tfrecord":
-        return [*files, *(beside(path) for path in files if beside(path).exists())], scan_files(files, scratch)
+        rows = reach.once(f"rows {mark}", lambda: scan_files(files, scratch))
+        return [*files, *(beside(path) for path in files if beside(path).exists())], rows
 
     def look(path: Path) -> None:
         named = uri if len(files) == 1 else str(path)

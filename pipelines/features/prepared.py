@@ -60,9 +60,9 @@ def graph_of(
     """Returns the unfitted graph that the family reads; the tables' keys have the schema's names."""
     schema = spec.schema_
     rows = pl.Schema({schema.user: pl.Int64(), schema.item: pl.Int64(), schema.time: pl.Int64()} | dict(extra))
-    others = pl.Schema({name: dtype for name, dtype in items.items() if name not in (schema.item, text_of(schema.item))})
+    item_columns = pl.Schema({name: dtype for name, dtype in items.items() if name not in (schema.item, text_of(schema.item))})
     people = pl.Schema({name: dtype for name, dtype in (users or {}).items() if name not in (schema.user, text_of(schema.user))})
-    graph = compile_graph(spec.operators(), Tables(schema.user, schema.item, schema.time, rows, others, people, names))
+    graph = compile_graph(spec.operators(), Tables(schema.user, schema.item, schema.time, rows, item_columns, people, names))
     for operator in graph.operators:
         for out in operator.outputs:
             if out.side == "pair" and operator.kind != "cross":

@@ -239,7 +239,7 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.La
 
 
 def _user_ids(context: Context, pairs: pl.LazyFrame, people: SourceRows | None, name: str) -> Path:
-    """Writes the ids of users; raises BadData if two of them have one key."""
+    """Writes the ids of the users of the interactions, of the users table and of the parent run."""
     table, users = context.spec.recommender.data.users, [pairs]
     if people is not None and table is not None:
         users.append(people.frame.select(key=table.key, id=text_of(table.key)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import Field
@@ -18,7 +19,7 @@ room = RoleRouter("online")
 
 
 class ExportedEvent(Action):
-    """Stored action of a user."""
+    """Action of a user, as it is stored."""
 
     id: str = Field(description="The event's id; a made-up one, which never changes, if the client set none.")
 
@@ -34,11 +35,10 @@ def export_events(parts: With, name: str, pages: Pages) -> Page[ExportedEvent]:
 def _place(cursor: str | None) -> tuple[int, int] | None:
     if cursor is None:
         return None
-    try:
-        at, seq = map(int, cursor.split("."))
-    except ValueError:
-        raise Malformed("cursor: not a cursor of this list; start again without it") from None
-    return at, seq
+    match = re.fullmatch(r"(-?\d{1,18})\.(\d{1,18})", cursor)
+    if match is None:
+        raise Malformed("cursor: not a cursor of this list; start again without it")
+    return int(match[1]), int(match[2])
 
 
 def _view(stored: StoredEvent) -> ExportedEvent:

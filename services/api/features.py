@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, FailFast, Field, With
 
 from services.api.access import RoleRouter, Who
 from services.api.dependencies import ControlParts, With
-from services.api.ids import IdPath, fix_ids, reader_of, user_in_path
+from services.api.ids import IdPath, reader_of, user_in_path
 from services.api.rate_limits import BULK
 from shared.contracts.events import ID_SCHEMA, Id
 from shared.contracts.online import OnlineColumn, OnlineView, View
@@ -108,7 +108,7 @@ def put_features(parts: With, who: Who, name: str, view: ViewPath, body: RowWrit
     now = parts.clock.now()
     ids = reader_of(parts, name, user=body.rows[0].key if body.rows else None)
     rows = [_row(wanted, number, ids.user(row.key, f"rows.{number}.key"), row, now) for number, row in enumerate(body.rows)]
-    fix_ids(parts, name, ids)
+    parts.recommenders.fix_ids(name, ids.kinds)
     parts.features.history.append(name, view, rows)
     standing = parts.features.store.write(name, view, rows) if rows else 0
     metrics.FEATURES_WRITTEN.labels(name, view).inc(len(rows))

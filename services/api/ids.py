@@ -9,24 +9,15 @@ from fastapi import Path
 from services.api.dependencies import ControlParts
 from shared.contracts.ordering import Pin
 from shared.contracts.spec import RecommenderSpec
-from shared.domain.entity_ids import LONGEST_ID, Id, IdKind, IdKinds, IdReader, kind_of, read_id
-from shared.domain.errors import Conflict, Invalid, NotFound
+from shared.domain.entity_ids import LONGEST_ID, Id, IdKind, IdReader, read_id
+from shared.domain.errors import Invalid, NotFound
 
 IdPath = Annotated[str, Path(min_length=1, max_length=LONGEST_ID, description="Id: a decimal integer, or a text in percent-encoding.")]
 
 
 def reader_of(parts: ControlParts, name: str, user: Id | None = None, item: Id | None = None) -> IdReader:
     """Returns the reader of a recommender's ids. `user`, `item`: the first ids of a write, which give kinds that are not fixed yet."""
-    kinds = parts.recommenders.get(name).ids
-    user_kind, item_kind = (None if id is None else kind_of(id) for id in (user, item))
-    return IdReader(IdKinds(kinds.user or user_kind, kinds.item or item_kind), parts.ids)
-
-
-def fix_ids(parts: ControlParts, name: str, reader: IdReader) -> None:
-    """Fixes the kinds of ids by which a valid request was read, before it is carried out."""
-    kinds, fixed = reader.kinds, parts.recommenders.fix_ids(name, reader.kinds)
-    if (kinds.user or fixed.user, kinds.item or fixed.item) != (fixed.user, fixed.item):
-        raise Conflict(f"recommender '{name}': its first ids came now from another client, and are of another kind; nothing was written")
+    return IdReader(parts.recommenders.get(name).ids, parts.ids).assuming(user, item)
 
 
 def check_pins(parts: ControlParts, spec: RecommenderSpec) -> None:

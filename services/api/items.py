@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, WithJsonSchema
 
 from services.api.access import RoleRouter, Who
 from services.api.dependencies import ControlParts, With
-from services.api.ids import IdPath, fix_ids, item_in_path, reader_of
+from services.api.ids import IdPath, item_in_path, reader_of
 from services.api.item_bodies import ITEM_BODY, Items
 from services.api.paging import Page, Pages
 from services.api.rate_limits import BULK, KEYS, ONLINE
@@ -99,7 +99,7 @@ def _write(parts: ControlParts, name: str, body: Items, overwrite: bool) -> Writ
     declared = parts.recommenders.get(name).spec.serve.attributes
     writes, reader = body.writes(declared, lambda id: reader_of(parts, name, item=id))
     if reader is not None:
-        fix_ids(parts, name, reader)
+        parts.recommenders.fix_ids(name, reader.kinds)
     return Written(accepted=len(writes), changed=parts.catalogue.put(name, writes, parts.clock.now(), overwrite))
 
 

@@ -9,12 +9,12 @@ from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.api.access import RoleRouter, Who
-from services.api.attribute_names import check_attributes_of
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.data_locations import faults_of_places, resolve_spec
 from services.api.dependencies import ControlParts, With
 from services.api.rate_limits import HEAVY
 from services.api.runs import Priority, make_run, run_view
+from services.api.spec_names import check_names
 from services.api.views import GateView, RunView, StageView
 from shared.domain.access import Role
 from shared.domain.compare import differences, numbers
@@ -117,7 +117,7 @@ def plan_spec(parts: With, who: Who, spec: SpecBody, mode: Annotated[RequestedMo
     """Forecasts a run of a spec that isn't applied, for a new or existing recommender. Writes nothing."""
     who.enters(spec.name)
     spec = resolve_spec(parts, spec)
-    warnings = check_attributes_of(parts, spec)
+    warnings = check_names(parts, spec)
     now = parts.clock.now()
     try:
         current = parts.recommenders.get(spec.name)

@@ -12,13 +12,13 @@ from fastapi import Request as HttpRequest
 from pydantic import BaseModel, Field
 
 from services.api.access import Caller, RoleRouter, Who
-from services.api.attribute_names import check_attributes_of
 from services.api.bodies import SPEC_BODY, SpecBody
 from services.api.data_locations import check_spec, faults_of_places, resolve_spec
 from services.api.dependencies import ControlParts, With
 from services.api.etags import NOT_MODIFIED, ExpectedOrNew, tagged
 from services.api.paging import Page, Pages, Paging
 from services.api.rate_limits import HEAVY
+from services.api.spec_names import check_names
 from services.api.state_requests import Why, ask
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, SpecEntry, SpecView, Valid
 from shared.contracts.spec import RecommenderSpec
@@ -83,7 +83,7 @@ def _apply(
 ) -> AppliedRecommender:
     who.enters(spec.name)
     spec = resolve_spec(parts, spec)
-    warnings = check_attributes_of(parts, spec)
+    warnings = check_names(parts, spec)
     now = parts.clock.now()
     route = parts.routes.get(spec.name)
 
@@ -114,7 +114,7 @@ def validate_spec(parts: With, who: Who, spec: SpecBody) -> Valid:
         spec = resolve_spec(parts, spec)
     else:
         check_spec(parts, spec)
-    warnings = check_attributes_of(parts, spec, is_operator) if who.sees(spec.name) else []
+    warnings = check_names(parts, spec, is_operator) if who.sees(spec.name) else []
     return Valid(spec=spec.document(), warnings=faults_of_places(parts, spec) + warnings)
 
 

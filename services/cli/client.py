@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from services.cli.faults import ReportedError
 
 TIMEOUT = httpx.Timeout(30, connect=5)
 _HINT = httpx.Timeout(2, connect=1)
+_PAGE = 200
+"""Largest page of a list."""
 RETRIES = 5
 """Retries of a request that is answered with 429."""
 LONGEST_WAIT = 10.0
@@ -49,6 +52,16 @@ class Client:
                 return False
             raise
         return True
+
+    def pages(self, path: str, most: int | None = None) -> Iterator[Any]:
+        """Yields the pages of a list, with at most `most` rows together."""
+        cursor, left = None, math.inf if most is None else most
+        while left > 0:
+            page = self.get(path, limit=int(min(_PAGE, left)), cursor=cursor)
+            yield page
+            cursor, left = page.get("next"), left - len(page["items"])
+            if cursor is None:
+                return
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
         return self._ask("POST", path, json=body or {}, params=query or None)

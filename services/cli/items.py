@@ -61,15 +61,11 @@ def list_items(
     as_json: AsJson = False,
 ) -> None:
     """List items, ordered by key."""
-    http = client(ctx)
     items: list[dict[str, Any]] = []
     cursor = None
-    while len(items) < limit:
-        page = http.get(paths.items(name), limit=min(200, limit - len(items)), cursor=cursor)
+    for page in client(ctx).pages(paths.items(name), limit):
         items += page["items"]
         cursor = page["next"]
-        if cursor is None:
-            break
     if as_json:
         show_json({"items": items, "next": cursor})
         return

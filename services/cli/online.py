@@ -109,20 +109,17 @@ def export_events(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, as JSON Lines.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Write the stored events of users to a file, in the form that `eyas events` sends. Page views are left out."""
-    http, count, cursor, reported_at = client(ctx), 0, None, time.monotonic()
+    """Write the stored events of users to a file, which `eyas events` can send to another recommender. Page views are left out."""
+    count, reported_at = 0, time.monotonic()
     part = file.with_name(f"{file.name}.part")
     try:
         with part.open("w", encoding="utf-8") as lines:
-            while count == 0 or cursor is not None:
-                page = http.get(paths.events(name), limit=200, cursor=cursor)
+            for page in client(ctx).pages(paths.events(name)):
                 lines.writelines(json.dumps(event, ensure_ascii=False) + "\n" for event in page["items"])
-                count, cursor = count + len(page["items"]), page.get("next")
+                count += len(page["items"])
                 if time.monotonic() - reported_at > _REPORT_EVERY:
                     reported_at = time.monotonic()
                     typer.echo(f"{count} events written", err=True)
-                if not page["items"]:
-                    break
         part.replace(file)
     except OSError as error:
         raise ReportedError(f"{file}: cannot be written: {error.strerror}", Exit.WRONG) from None

@@ -12,10 +12,11 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 
+from services.control.worker_loop import in_turn
 from shared.contracts.items_table import SEED, Seed, read_part, seed_files
 from shared.contracts.stage import Files, digest_of
 from shared.contracts.strict import read
-from shared.domain.errors import Damaged, EyasError, Invalid, NotFound, Unavailable, Unreadable
+from shared.domain.errors import Damaged, EyasError, Invalid, NotFound, Unreadable
 from shared.ports import ArtifactStore, Catalogue, Registry, SeedProgress, SeedRow
 
 log = logging.getLogger(__name__)
@@ -53,13 +54,8 @@ class CatalogueSeeder:
         named, seeds = self._named(), self._catalogue.seeds()
         keys = {(name, version) for name, versions in named.items() for version in versions}
         self._faults = {key: fault for key, fault in self._faults.items() if key in keys}  # a new rollout tries again
-        waiting, fault = 0, None
-        for name, versions in named.items():
-            try:
-                waiting += self._recommender(name, sorted(versions, reverse=True), seeds.get(name))
-            except Unavailable as error:  # raised after all others had their turn
-                fault, waiting = error, waiting + 1
-        self._waiting = waiting
+        left, fault = in_turn(named, lambda name: self._recommender(name, sorted(named[name], reverse=True), seeds.get(name)))
+        self._waiting = left + (fault is not None)
         if fault is not None:
             raise fault
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
+from services.control.worker_loop import in_turn
 from shared.contracts.online import ONLINE, Online, OnlineView
 from shared.contracts.serving import Store
 from shared.contracts.strict import read
@@ -81,14 +82,9 @@ class FeatureMaterialiser:
         """Loads one part of each version that lacks some. A fault of one version does not block the others."""
         named = self._named()
         marks = self._store.marks()
-        waiting, fault = 0, None
-        for key in [(name, version) for name, versions in named.items() for version in sorted(versions)]:
-            try:
-                waiting += self._version(*key, marks)
-            except Unavailable as error:  # raised after all others had their turn
-                fault = error
-        self._waiting = waiting
-        metrics.FEATURE_PARTS_WAITING.set(waiting)
+        keys = [(name, version) for name, versions in named.items() for version in sorted(versions)]
+        self._waiting, fault = in_turn(keys, lambda key: self._version(*key, marks))
+        metrics.FEATURE_PARTS_WAITING.set(self._waiting)
         self._forget(named, marks)
         self._trim(named)
         if fault is not None:

@@ -23,7 +23,7 @@ from shared.contracts.stage import Files, LoggedAnswers, Manifest, StageName, St
 from shared.contracts.strict import read
 from shared.domain import run as domain
 from shared.domain.entity_ids import IdKinds
-from shared.domain.errors import Conflict, NotFound
+from shared.domain.errors import NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import AttemptResult, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
 from shared.ports import Clock, Executor, RecommenderStore, Record, RolloutStore, RunRecord, Version
@@ -31,6 +31,7 @@ from shared.run_factory import collected_basis, rests_on, rollout_id, spec_of, s
 from shared.serving.signature import RECOMMENDATIONS
 from shared.telemetry import metrics
 
+_INTEGERS = IdKinds("integer", "integer")
 LOGGED = timedelta(days=30)
 """Older answers say little about the users of today."""
 
@@ -170,10 +171,11 @@ class Runs:
         spec = spec_of(record)
         name: StageName = effect.stage  # type: ignore[assignment]
         inputs = self._bases.inputs(record, spec, name, following.stages)
-        if name == "etl":
-            inputs["ids"] = self._snapshots.id_key()
-        else:
+        if name != "etl":
             self._fix_ids(record, following)
+        ids = self._recommenders.get(record.recommender).ids
+        if name == "etl" and ids != _INTEGERS:
+            inputs["ids"] = self._snapshots.id_key()
         if name == "etl" and takes_events(record, spec):
             assert following.attempt_since is not None
             inputs["events"] = self._snapshot(record, following.attempt_since)
@@ -194,7 +196,7 @@ class Runs:
             recommender=spec,
             inputs=inputs,
             mode=record.spec.mode,
-            ids=self._recommenders.get(record.recommender).ids,
+            ids=ids,
             answers=answers,
             data_roots=self._allowed.data_roots,
             families=self._allowed.families,
@@ -203,16 +205,11 @@ class Runs:
         )
 
     def _fix_ids(self, record: RunRecord, following: RunStatus) -> None:
-        """Fixes the kinds of ids that etl found in the data; raises Conflict if a client has fixed other kinds since etl began."""
+        """Fixes the kinds of ids that etl read in the data; raises Conflict if a client has fixed another kind since etl began."""
         etl = next(done.attempt for done in following.stages if done.stage == "etl")
         fact = self._published(etl).facts.get("ids")
-        kinds = IdKinds(**fact) if isinstance(fact, dict) else IdKinds("integer", "integer")  # published before ids could be text
-        fixed = self._recommenders.fix_ids(record.recommender, kinds)
-        if fixed != kinds:
-            raise Conflict(
-                f"ids of '{record.recommender}' are fixed as {fixed.user} for users and {fixed.item} for items, but {etl} read "
-                f"{kinds.user} and {kinds.item} ids"
-            )
+        kinds = IdKinds(**fact) if isinstance(fact, dict) else _INTEGERS  # published before ids could be text
+        self._recommenders.fix_ids(record.recommender, kinds)
 
     def _answers(self, recommender: str, serving: int, until: datetime) -> LoggedAnswers:
         version = self._registry.get(recommender, serving)

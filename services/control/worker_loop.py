@@ -6,15 +6,31 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
+from shared.domain.errors import Unavailable
 from shared.telemetry.outages import Outages
+
+K = TypeVar("K")
 
 log = logging.getLogger(__name__)
 
 
 SETTLE = 1.5
 """Seconds after a change during which a step runs at every pass: longer than any cache below it lasts."""
+
+
+def in_turn(keys: Iterable[K], work: Callable[[K], int]) -> tuple[int, Unavailable | None]:
+    """Calls `work` for each key; returns the sum, and the last error of something unavailable, for the caller to raise when all keys had
+    their turn."""
+    total, fault = 0, None
+    for key in keys:
+        try:
+            total += work(key)
+        except Unavailable as error:
+            fault = error
+    return total, fault
 
 
 class OnChange:

@@ -15,8 +15,8 @@ from services.gateway.loaded_version import LoadedVersion
 from shared.contracts.events import FRONT_END, LONGEST, PAGE, Action, Event, Impression, Interaction, PageView, Shown
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import unknown_name
-from shared.domain.entity_ids import Id, IdHash, IdKinds, IdReader, kind_of
-from shared.domain.errors import Conflict, Invalid, NotFound, no_such
+from shared.domain.entity_ids import Id, IdHash, IdReader
+from shared.domain.errors import Invalid, NotFound, no_such
 from shared.domain.ids import REQUEST_ID
 from shared.domain.pages import page_key
 from shared.ports import Clock, EventLog, IngestResult, Recommender, RecommenderStore
@@ -70,12 +70,10 @@ class _Recipient:
 
     def assuming(self, event: Event) -> _Recipient:
         """Takes kinds of ids that are not fixed yet from the event."""
-        kinds = self.ids.kinds
-        if kinds.user is not None and kinds.item is not None:
+        if None not in (self.ids.kinds.user, self.ids.kinds.item):
             return self
         item = event.item if isinstance(event, Action) else event.items[0] if isinstance(event, Shown) else None
-        assumed = IdKinds(kinds.user or kind_of(event.user), kinds.item or (None if item is None else kind_of(item)))
-        return replace(self, ids=replace(self.ids, kinds=assumed))
+        return replace(self, ids=self.ids.assuming(event.user, item))
 
 
 class EventIntake:
@@ -109,7 +107,8 @@ class EventIntake:
                     raise Invalid(f"events.{index}.{error}") from None
                 refused.append(RefusedEvent(index, str(error)))
         for name, recipient in recipients.items():
-            self._fix_ids(name, recipient)
+            if recipient.ids.kinds != recipient.recommender.ids:
+                self._recommenders.fix_ids(name, recipient.ids.kinds)
         if good.shown:
             self._events.impressions(good.shown)
         results = [self._append(name, *batch) for name, batch in good.done.items()]
@@ -129,12 +128,6 @@ class EventIntake:
         except NotFound:
             raise Invalid(f"recommender: unknown recommender '{name}'") from None
         return _Recipient(recommender, IdReader(recommender.ids, self._hash), self._units(name))
-
-    def _fix_ids(self, name: str, recipient: _Recipient) -> None:
-        """Fixes the kinds of the first ids of a recommender."""
-        kinds = recipient.ids.kinds
-        if kinds != recipient.recommender.ids and self._recommenders.fix_ids(name, kinds) != kinds:
-            raise Conflict(f"recommender '{name}': its first ids came now from another client, and are of another kind; nothing was stored")
 
     def _append(self, name: str, spec: RecommenderSpec, batch: list[Interaction], positive: list[bool]) -> IngestResult:
         result = self._events.interactions(batch, positive, spec.rollout.analysis.attribution)

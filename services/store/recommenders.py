@@ -104,9 +104,13 @@ class SqlRecommenders:
         with self._engine.begin() as connection:
             connection.execute(update(recommenders).where(*conditions).values(values))
             row = connection.execute(select(table.user_ids, table.item_ids).where(*conditions)).one_or_none()
-        if row is None:
-            raise no_such("recommender", name)
-        return _kinds(row)
+            if row is None:
+                raise no_such("recommender", name)
+            fixed = _kinds(row)
+            for entity in ("user", "item"):
+                if kinds.of(entity) not in (None, fixed.of(entity)):
+                    raise Conflict(f"recommender '{name}' has {fixed.of(entity)} ids of {entity}s, not {kinds.of(entity)} ids")
+        return fixed
 
     def delete(self, name: str, now: datetime) -> None:
         """Deletes in one transaction. A run's start or a route's change locks the row shared, so one of the two sees the other."""

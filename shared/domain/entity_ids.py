@@ -74,8 +74,8 @@ class IdKinds:
     item: IdKind | None = None
 
     def of(self, entity: str) -> IdKind | None:
-        """Returns the kind of `user` or `item`; None also for other entities."""
-        return {"user": self.user, "item": self.item}.get(entity)
+        """Returns the kind of `user` or of `item`."""
+        return {"user": self.user, "item": self.item}[entity]
 
 
 UNFIXED = IdKinds()
@@ -91,6 +91,11 @@ class IdReader:
 
     kinds: IdKinds
     hash: IdHash
+
+    def assuming(self, user: Id | None = None, item: Id | None = None) -> IdReader:
+        """Takes kinds that are not fixed yet from the first ids of a request."""
+        user_kind, item_kind = (None if id is None else kind_of(id) for id in (user, item))
+        return IdReader(IdKinds(self.kinds.user or user_kind, self.kinds.item or item_kind), self.hash)
 
     def user(self, id: Id, field: str = "user") -> int:
         return self._key(id, self.kinds.user, field, "users")

@@ -75,7 +75,8 @@ class RecommenderStore(Protocol):
     def writing(self, name: str, generation: int) -> Writing: ...
 
     def fix_ids(self, name: str, kinds: IdKinds) -> IdKinds:
-        """Fixes the kinds of ids that are not fixed yet; returns the recommender's kinds."""
+        """Fixes kinds of ids that are not fixed yet; returns the recommender's kinds. Raises Conflict, and changes nothing, if another kind
+        is fixed."""
 
     def delete(self, name: str, now: datetime) -> None:
         """Deletes the recommender and its route atomically; idempotent. Raises Conflict while one of its runs or rollouts is unfinished;

@@ -1,4 +1,4 @@
-"""Column of texts in one block of UTF-8 bytes: a hundredth of the objects, and a third of the memory, of a list of texts."""
+"""Column of texts in one block of UTF-8 bytes, which needs two objects for any number of texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared.domain.errors import Damaged
 class TextColumn:
     content: bytes
     ends: np.ndarray[Any, np.dtype[np.int64]]
-    """End of each text in `content`; a text begins where the one before ends."""
+    """End offset of each text in `content`. A text starts at the end offset of the text before it."""
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -90,9 +90,9 @@ def test_both_kinds_give_the_same_recommendations(world: tuple[PlatformProcess, 
     cheap = set(movies.filter(pl.col("price") < 100)["movieId"])
     for user in range(1, 30):
         numbers = platform.post("/v1/recommend/integer", {"user": user, "k": 20}, trial="true")
-        found = platform.post("/v1/recommend/text", {"user": user_id(user), "k": 20}, trial="true")
-        assert (numbers["fallback"], found["fallback"]) == (None, None)
-        scores = [{item["item"]: item["score"] for item in answer["items"]} for answer in (numbers, found)]
+        texts_answer = platform.post("/v1/recommend/text", {"user": user_id(user), "k": 20}, trial="true")
+        assert (numbers["fallback"], texts_answer["fallback"]) == (None, None)
+        scores = [{item["item"]: item["score"] for item in answer["items"]} for answer in (numbers, texts_answer)]
         assert scores[1] == pytest.approx({item_id(item): score for item, score in scores[0].items()}, abs=1e-4)
         assert scores[0].keys() <= cheap, "a column of the items table filters without a write to the catalogue"
     tables = [pl.read_parquet(next((platform.home / "artifacts" / "recommendations" / kind).glob("*.parquet"))) for kind in KINDS]

@@ -218,6 +218,8 @@ class Recommenders:
     def fix_ids(self, name, kinds):
         before = self.get(name)
         ids = IdKinds(before.ids.user or kinds.user, before.ids.item or kinds.item)
+        if any(kinds.of(entity) not in (None, ids.of(entity)) for entity in ("user", "item")):
+            raise Conflict(f"recommender '{name}' has other ids")
         self.rows[name] = replace(before, ids=ids)
         return ids
 

@@ -48,12 +48,12 @@ class EventDaysSuite:
             did(3, OLD, user_id="ada", item_id="é"),
             did(4, AFTER),
         ]
-        others = [did(page_key("home"), T0, kind="page"), did(recommender="books")]
-        log.interactions([*events, *others], [True] * 6, ATTRIBUTION)
-        found = []
-        while page := days.page("films", 2, found[-1].place if found else None):
-            found += page
-        assert [stored.event for stored in found] == [events[2], events[0], events[1], events[3]]
+        left_out = [did(page_key("home"), T0, kind="page"), did(recommender="books")]
+        log.interactions([*events, *left_out], [True] * 6, ATTRIBUTION)
+        stored_events = []
+        while page := days.page("films", 2, stored_events[-1].place if stored_events else None):
+            stored_events += page
+        assert [stored.event for stored in stored_events] == [events[2], events[0], events[1], events[3]]
         assert days.page("music", 2) == []
 
     def test_recommenders_are_apart(self, log: EventLog, days: EventDays, tmp_path: Path) -> None:

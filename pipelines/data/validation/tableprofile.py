@@ -39,8 +39,8 @@ def table_profile(frame: pl.LazyFrame, key: str, scratch: Path) -> TableProfile:
     """Profiles good rows; at least one must exist."""
     types = dict(frame.collect_schema())
     keys = KeySums(grouped(frame.select(pl.col(key).alias(KEY)), [_ROWS], scratch / "keys"), ()).keys()
-    others = [name for name in types if name not in (key, text_of(key))]
-    shown = [name for name in others if is_number(types[name]) or is_category(types[name])][:MOST_COLUMNS]
+    columns_beside_key = [name for name in types if name not in (key, text_of(key))]
+    shown = [name for name in columns_beside_key if is_number(types[name]) or is_category(types[name])][:MOST_COLUMNS]
     values = {
         name: value_sample for name in shown if is_category(types[name]) and (value_sample := _values(frame, name, scratch)) is not None
     }

@@ -267,7 +267,7 @@ def test_a_warm_run_gets_the_parents_files_and_the_events_since_its_snapshot(wor
     world.start_run("r2", mode="warm", serving=1)
     world.until(plane, "registered", "run")
     etl, train, evaluate, refit = world.executor.started[6:10]
-    assert sorted(etl.inputs) == ["events", "ids", "parent"]
+    assert sorted(etl.inputs) == ["events", "parent"]
     assert sorted(etl.inputs["parent"]) == ["etl.bin", "refit.bin"]
     assert world.artifacts.read(etl.inputs["events"]["events.csv"]).decode().count("\n") == 41
     assert sorted(train.inputs) == ["etl", "parent"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
 
+from pipelines.data import sources
 from pipelines.data.ids import USER_IDS, text_of
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.stage import ID_KEY, Files
@@ -17,6 +20,7 @@ from shared.domain.entity_ids import IdHash, IdKinds
 from shared.domain.errors import BadData
 from tests.support.etl_stage import Etl
 from tests.support.refitted import NEWCOMER, Stages
+from tests.support.secret_files import write_secret
 from tests.unit.pipelines import recommender
 from tests.unit.pipelines.recommender import films, ratings, spec
 
@@ -60,9 +64,9 @@ def test_text_ids_give_the_rows_of_integers_with_hashes_as_keys(tmp_path: Path, 
         pl.col("item").map_elements(lambda item: HASH.key(named("film é")(item)), pl.Int64),
     )
     columns = ["user", "item", "time", "label"]
-    found = pl.read_parquet(texts.files["train.parquet"])
-    assert found.select(columns).sort(columns).equals(hashed.select(columns).sort(columns))
-    assert not [column for column in found.columns if "id." in column]
+    rows = pl.read_parquet(texts.files["train.parquet"])
+    assert rows.select(columns).sort(columns).equals(hashed.select(columns).sort(columns))
+    assert not [column for column in rows.columns if "id." in column]
     users = pl.read_parquet(texts.files[USER_IDS])
     assert dict(users.iter_rows()) == {HASH.key(user): user for user in as_text(ratings())["userId"].unique()}
     items = pl.read_parquet(texts.files["items.parquet"])
@@ -214,3 +218,23 @@ def test_a_warm_run_knows_the_users_of_its_parent_and_of_the_events(tmp_path: Pa
     assert ids["key"].to_list() == sorted(HASH.keys(ids["id"]))
     table = pl.read_parquet(done["export"].files["recommendations.parquet"])
     assert table["user"].null_count() == 0 and "user 65" in set(table["user"]) and set(table["item"]) <= {f"item {n}" for n in range(24)}
+
+
+def test_a_query_runs_once_though_its_rows_tell_the_kind(tmp_path: Path, etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    with connection:
+        connection.execute("CREATE TABLE ratings (userId TEXT, movieId TEXT, rating REAL, at REAL)")
+        connection.executemany("INSERT INTO ratings VALUES (?, ?, ?, ?)", as_text(ratings()).rows())
+    connection.close()
+    write_secret(tmp_path / "databases.yaml", f"shop: sqlite:///{tmp_path}/shop.db")
+    monkeypatch.setenv("EYAS_DATABASES", str(tmp_path / "databases.yaml"))
+    queries = Mock(wraps=sources.query_rows)
+    monkeypatch.setattr(sources, "query_rows", queries)
+    as_text(films()).write_parquet(tmp_path / "films.parquet")
+    data = {
+        "interactions": {"query": "SELECT * FROM ratings", "from": "shop"},
+        "items": {"uri": str(tmp_path / "films.parquet"), "key": "movieId"},
+    }
+    outcome = etl(spec(tmp_path, data=data), inputs=id_key(tmp_path))
+    assert outcome.facts["ids"] == TEXT
+    assert queries.call_count == 1

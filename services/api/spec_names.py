@@ -1,4 +1,4 @@
-"""Check of the item attributes that a spec's filters and rules name, by the columns of the items table and the catalogue."""
+"""Check of what a spec's filters and rules name: items by their ids, and attributes by the columns of the items table and the catalogue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RUNS = 20
 _ROUNDING = timedelta(seconds=1)
 
 
-def check_attributes_of(parts: ControlParts, spec: RecommenderSpec, reads_files: bool = True) -> list[str]:
+def check_names(parts: ControlParts, spec: RecommenderSpec, reads_files: bool = True) -> list[str]:
     """Rejects pinned ids of another kind, and unknown attributes if the columns of the items table are known; else returns a warning for
     each. Without `reads_files` only runs tell the columns."""
     check_pins(parts, spec)
