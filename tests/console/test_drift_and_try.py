@@ -39,6 +39,6 @@ def test_a_user_is_tried_and_no_kpi_hears_of_it(visitor, story, scripts):
 def test_a_bad_field_is_told_where_it_was_filled_in(visitor, theme):
     someone = visitor(color_scheme=theme)
     someone.go("/recommenders/movies/try?user=somebody")
-    assert "expected a whole number" in someone.page.get_by_role("alert").inner_text()
+    assert "is not an integer id of 64 bits" in someone.page.get_by_role("alert").inner_text()
     assert someone.page.get_by_label("User", exact=True).input_value() == "somebody"
     assert someone.hurdles() == []
