@@ -24,6 +24,7 @@ from shared.artifacts import FsspecArtifacts
 from shared.contracts.records import RolloutSpec
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, digest_of
+from shared.domain.entity_ids import IdKinds
 from shared.domain.machine import Request
 from shared.domain.rollout import RolloutStatus
 from shared.domain.route import Route
@@ -79,6 +80,7 @@ class World:
 
     def put_spec(self, spec: RecommenderSpec) -> None:
         self.recommenders.put(spec, datetime.now(UTC), "bench")
+        self.recommenders.fix_ids(spec.name, IdKinds("integer", "integer"))
 
     def version(self, model: bytes | None = None, name: str = NAME) -> int:
         """Registers the next one."""

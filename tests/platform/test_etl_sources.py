@@ -69,7 +69,7 @@ def test_a_run_out_of_a_database_an_object_store_and_tfrecord_is_that_out_of_par
         again = etl(spec(tmp_path, data=data, features=features), roots=roots)
         assert again.facts["snapshot"] == found.facts["snapshot"]
         assert not list(tmp_path.glob("scratch-*/sources"))
-        with pytest.raises(Invalid, match=r"s3://lake/films\.csv: not under an allowed data root"):
+        with pytest.raises(Invalid, match="s3://lake/days: not under an allowed data root"):
             etl(spec(tmp_path, data=data, features=features), roots=(str(tmp_path), "s3://pond"))
     finally:
         server.close()

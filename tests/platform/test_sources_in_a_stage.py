@@ -72,7 +72,8 @@ def test_the_stage_that_reads_gets_what_its_sources_take(recommender: Recommende
 
 def test_what_a_stage_was_not_given_it_does_not_have(recommender: RecommenderSpec, tmp_path: Path) -> None:
     whole = _of_sources(Settings.read({"data_roots": ["s3://lake"]}))
-    phase, manifest, _ = ended(tmp_path, recommender, {"train": whole, "etl": {"AWS_ENDPOINT_URL": whole["AWS_ENDPOINT_URL"]}})
+    without_keys = {name: whole[name] for name in ("AWS_ENDPOINT_URL", "EYAS_DATABASES")}
+    phase, manifest, _ = ended(tmp_path, recommender, {"train": whole, "etl": without_keys})
     assert phase == "failed"
     assert manifest is not None and "access denied" in str(manifest.failure)
 
