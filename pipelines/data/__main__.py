@@ -18,11 +18,13 @@ from shared.contracts.strict import Strict
 from shared.domain.errors import EyasError, Invalid
 
 TOOLS: Mapping[str, str] = {
-    "validate": "pipelines.data.validation.command:validate",
+    "validate": "pipelines.explain.check:validate",
+    "draft": "pipelines.data.draft.draft:draft",
     "synth": "pipelines.data.tools:synth",
     "download": "pipelines.data.tools:download",
     "describe": "pipelines.data.tools:describe",
     "convert": "pipelines.data.tools:convert",
+    "check": "pipelines.explain.check:check",
     "explain": "pipelines.explain.command:explain",
     "encode": "pipelines.encoding.command:encode",
     "evaluate": "pipelines.trials.evaluate:evaluate",

@@ -5,9 +5,12 @@ The items table is the ranked catalogue; items are addressed by their row. The u
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from pipelines.data.ids import check_table_keys, keyed, text_of
+from pipelines.data.interactions import open_interactions
 from pipelines.data.pages import check_items
 from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.validate import check_key_types
@@ -15,8 +18,20 @@ from shared.contracts.spec import RecommenderSpec, Table
 from shared.domain.entity_ids import IdKind
 
 
-def open_items(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows:
-    return _open(spec.data.items, reach, reach.kinds.item)
+def open_items(spec: RecommenderSpec, reach: ReadableRoots, further: Sequence[pl.LazyFrame] = ()) -> SourceRows:
+    """Opens the items table; without one, the items of the interactions and `further` ones: frames with the item's key, and its text."""
+    if spec.data.items is not None:
+        return _open(spec.data.items, reach, reach.kinds.item)
+    interactions, key = open_interactions(spec, reach), spec.schema_.item
+    columns = pl.selectors.by_name(key, text_of(key), require_all=False)
+    items = pl.concat([interactions.frame.select(columns).cast({key: pl.Int64}), *further], how="diagonal").filter(
+        pl.col(key).is_not_null()
+    )
+    path = reach.scratch / "items.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with readable(interactions.name):
+        items.unique().sort(pl.all()).sink_parquet(path)
+    return SourceRows(f"items of {interactions.name}", (path,), pl.scan_parquet(path))
 
 
 def open_users(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows | None:
@@ -25,7 +40,7 @@ def open_users(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows | None
 
 def read_items(source: SourceRows, spec: RecommenderSpec) -> pl.DataFrame:
     """Returns all columns; the key has the name of the schema's item column."""
-    items = _read(source, spec.data.items.key, spec.schema_.item)
+    items = _read(source, spec.items_table().key, spec.schema_.item)
     if spec.schema_.page:
         check_items(items[spec.schema_.item], source.name)
     return items

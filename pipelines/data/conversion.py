@@ -66,6 +66,8 @@ def _write(frame: pl.LazyFrame, to: Path, request: Convert) -> None:
         match kind:
             case "parquet":
                 frame.sink_parquet(new, compression="zstd")
+            case "jsonl":
+                frame.sink_ndjson(new)
             case "typed":
                 _typed(frame, new, to)
             case _:

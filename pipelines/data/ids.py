@@ -68,9 +68,7 @@ def keyed(source: SourceRows, column: str, kind: IdKind | None, hash: IdHash) ->
             raise BadData(f"{source.name}: column '{column}' is {dtype}, but these ids are text; write the column as text")
         if not is_text(dtype):
             raise BadData(f"{source.name}: column '{column}' is {dtype}; ids must be text here, as in the other data")
-        make = partial(_with_keys, column=column, hash=hash)
-        scan = source.scan
-        return replace(source, frame=make(source.frame), scan=None if scan is None else lambda files: make(scan(files)))
+        return source.mapped(partial(_with_keys, column=column, hash=hash))
     if kind == "integer" and is_text(dtype):
         says = f"{source.name}: column '{column}' is {dtype}, but these ids are integers"
         raise BadData(f"{says}; to change the kind of ids, make a recommender with another name")

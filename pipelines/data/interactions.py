@@ -5,7 +5,7 @@ Format: user and item (int64), time (float64, seconds since 1970), label (int8, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -14,10 +14,11 @@ from pipelines.data.days import day_of
 from pipelines.data.ids import copied, keyed, text_of
 from pipelines.data.pages import check_page_type, is_page, without_views
 from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
-from pipelines.data.times import seconds
+from pipelines.data.times import is_text, seconds
 from pipelines.data.validate import check_key_types, check_label_type, check_time_type
 from shared.contracts.events import PAGE
-from shared.contracts.quantities import NumberComparison
+from shared.contracts.quantities import AnyRow, ListedValues, NumberComparison, PositiveRule
+from shared.contracts.schema import EPOCH_UNITS, Schema
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.entity_ids import UNFIXED, IdKinds
 from shared.domain.errors import BadData
@@ -36,21 +37,49 @@ EVENT_COLUMNS = {
 
 
 def open_interactions(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows:
-    """Opens the user's files and checks column types; pipelines/data/validation checks the values."""
+    """Opens the user's files and checks column types; pipelines/data/validation checks the values. A time or a label that the data lacks is
+    added as a column."""
     schema = spec.schema_
-    columns = (schema.user, schema.item, schema.time, schema.label.column, *((schema.page,) if schema.page else ()))
     ids = {schema.user: reach.kinds.user, schema.item: reach.kinds.item}
     texts = [column for column, kind in ids.items() if kind == "text"]
-    source = open_source(spec.data.interactions, reach, columns, spare=True, as_text=texts)
+    source = open_source(spec.data.interactions, reach, schema.columns(), spare=True, as_text=[*texts, *_texts(schema)])
+    source = _with_time_and_label(source, schema)
     for column, kind in ids.items():
         source = keyed(source, column, kind, reach.ids)
     source = copied(source, reach.scratch / "keyed.parquet") if texts else source
     check_key_types(source, (schema.user, schema.item))
-    check_time_type(source, schema.time)
-    check_label_type(source, schema.label.column)
+    check_time_type(source, schema.time_column)
+    check_label_type(source, schema.label_column)
     if schema.page:
         check_page_type(source, schema.page)
     return source
+
+
+def _texts(schema: Schema) -> Iterator[str]:
+    """Yields the columns whose values are compared as text."""
+    if schema.time and schema.time.format not in (None, *EPOCH_UNITS):
+        yield schema.time.column
+    if schema.label.column and isinstance(schema.label.positive, ListedValues) and schema.label.positive.is_text:
+        yield schema.label.column
+
+
+def _with_time_and_label(source: SourceRows, schema: Schema) -> SourceRows:
+    """Adds a time and a label that the data lacks; a label that is not compared becomes 1 for positives, else 0."""
+    rule, column = schema.label.positive, pl.col(schema.label_column)
+    added: dict[str, pl.Expr] = {}
+    if schema.time is None:
+        added[schema.time_column] = pl.lit(source.changed_at().timestamp())
+    if isinstance(rule, AnyRow):
+        added[schema.label_column] = pl.lit(1, pl.Int8)
+    elif isinstance(rule, ListedValues):
+        with readable(source.name):
+            dtype = source.frame.collect_schema()[schema.label_column]
+        if rule.is_text != (is_text(dtype) or dtype == pl.Boolean):
+            listed = "texts" if rule.is_text else "numbers"
+            raise BadData(f"{source.name}: column '{schema.label_column}' is {dtype}, but schema.label.positive lists {listed}")
+        values = column.cast(pl.String).str.strip_chars() if rule.is_text else column.cast(pl.Float64)
+        added[schema.label_column] = values.is_in(rule.values).cast(pl.Int8)
+    return source.mapped(lambda frame: frame.with_columns(**added)) if added else source
 
 
 def from_file(source: SourceRows, spec: RecommenderSpec, extra: Mapping[str, str] | None = None) -> pl.LazyFrame:
@@ -61,8 +90,8 @@ def from_file(source: SourceRows, spec: RecommenderSpec, extra: Mapping[str, str
     return without_views(source.frame, schema).select(
         user=pl.col(schema.user).cast(pl.Int64),
         item=pl.col(schema.item).cast(pl.Int64),
-        time=seconds(schema.time, source.frame.collect_schema()[schema.time]),
-        label=holds(pl.col(schema.label.column).cast(pl.Float64), spec.positive()),
+        time=seconds(schema.times, source.frame.collect_schema()[schema.time_column]),
+        label=holds(pl.col(schema.label_column).cast(pl.Float64), file_rule(spec.positive())),
         **{name: pl.col(column) for name, column in {**(extra or {}), **texts}.items()},
     )
 
@@ -127,8 +156,18 @@ def latest(frame: pl.LazyFrame, stretch: float, data: pl.LazyFrame) -> pl.LazyFr
     return frame.filter(pl.col("time") >= newest - stretch)
 
 
-def holds(value: pl.Expr, rule: NumberComparison) -> pl.Expr:
-    """Returns the label rule as a polars expression, as `Rule.holds` defines."""
+def file_rule(rule: PositiveRule) -> PositiveRule:
+    """Returns the rule for the label column of an opened file: listed values are 1 or 0 there."""
+    return rule if isinstance(rule, NumberComparison) else NumberComparison("==", 1.0)
+
+
+def holds(value: pl.Expr, rule: PositiveRule) -> pl.Expr:
+    """Returns the label rule for numbers as a polars expression, as `holds` of the rule defines."""
+    if isinstance(rule, AnyRow):
+        return pl.lit(1, pl.Int8)
+    if isinstance(rule, ListedValues):
+        numbers = [] if rule.is_text else list(rule.values)
+        return value.is_in(pl.Series(numbers, dtype=pl.Float64).implode()).cast(pl.Int8)
     bound = pl.lit(rule.bound)
     compared = {">=": value >= bound, ">": value > bound, "<=": value <= bound, "<": value < bound, "==": value == bound}
     return compared[rule.compare].cast(pl.Int8)

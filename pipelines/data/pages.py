@@ -9,7 +9,8 @@ import polars as pl
 
 from pipelines.data.sources import SourceRows, readable
 from pipelines.data.times import is_text, seconds
-from shared.contracts.spec import RecommenderSpec, Schema
+from shared.contracts.schema import Schema
+from shared.contracts.spec import RecommenderSpec
 from shared.domain.errors import BadData
 from shared.domain.pages import PAGES, page_key
 
@@ -50,7 +51,7 @@ def views(source: SourceRows, spec: RecommenderSpec) -> pl.LazyFrame | None:
     return source.frame.filter(is_view(schema.item, schema.page)).select(
         user=pl.col(schema.user).cast(pl.Int64),
         item=page_keys(pl.col(schema.page)),
-        time=seconds(schema.time, source.frame.collect_schema()[schema.time]),
+        time=seconds(schema.times, source.frame.collect_schema()[schema.time_column]),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,9 +24,10 @@ from pipelines.data.corrupt_files import sound_files
 from pipelines.data.databases import query_rows
 from pipelines.data.recbole import scan_typed
 from pipelines.data.spill import spill_chunks
+from pipelines.data.text_files import recognised, scan_text
 from pipelines.data.tfrecord.layout import beside
 from pipelines.data.tfrecord.reader import scan_tfrecord
-from shared.contracts.sources import Place
+from shared.contracts.sources import Place, TextFormat
 from shared.contracts.validation_report import FaultyFile
 from shared.datafiles import data_files, data_objects, is_object, kind_of
 from shared.datafiles.object_store import ObjectStore
@@ -34,6 +36,7 @@ from shared.domain.entity_ids import UNFIXED, IdHash, IdKinds
 from shared.domain.errors import BadData
 
 _INFERRED = 10_000
+_RECOGNISED = TextFormat()
 
 
 T = TypeVar("T")
@@ -78,6 +81,11 @@ class SourceRows:
     def has_types(self) -> bool:
         """False for CSV and TSV, whose types are guessed."""
         return not self.files or kind_of(self.files[0].name) not in ("csv", "tsv")
+
+    def mapped(self, make: Callable[[pl.LazyFrame], pl.LazyFrame]) -> SourceRows:
+        """Returns the source with `make` applied to its rows, also where a subset of the files is opened."""
+        scan = self.scan
+        return replace(self, frame=make(self.frame), scan=None if scan is None else lambda files: make(scan(files)))
 
     @property
     def name(self) -> str:
@@ -137,7 +145,7 @@ def readable(name: str) -> Iterator[None]:
         raise BadData(f"{name}: cannot be read: {_reason(error)}") from error
 
 
-def scan_files(files: Sequence[Path], scratch: Path, as_text: Collection[str] = ()) -> pl.LazyFrame:
+def scan_files(files: Sequence[Path], scratch: Path, as_text: Collection[str] = (), csv: TextFormat = _RECOGNISED) -> pl.LazyFrame:
     """Scans files of one kind; copies them to the scratch if needed. `as_text`: columns of files without types."""
     kinds = {kind_of(path.name) for path in files}
     if len(kinds) > 1:
@@ -147,16 +155,17 @@ def scan_files(files: Sequence[Path], scratch: Path, as_text: Collection[str] = 
             return pl.scan_parquet(list(files), glob=False)
         case "typed":
             return scan_typed(files)
+        case "jsonl":
+            return pl.scan_ndjson(list(files), infer_schema_length=_INFERRED)
         case "tfrecord":
             return scan_tfrecord(files, scratch / "rows", str(files[0] if len(files) == 1 else files[0].parent))
-        case kind:
-            return _scan_text(files, "\t" if kind == "tsv" else ",", as_text)
+        case _:
+            return _scan_text(files, scratch, as_text, csv)
 
 
-def _scan_text(files: Sequence[Path], separator: str, as_text: Collection[str]) -> pl.LazyFrame:
-    """Scans by the first file's column names; a column is integer only if it is integer in every file."""
-    types = dict.fromkeys(as_text, pl.String)
-    scans = [pl.scan_csv(path, separator=separator, infer_schema_length=_INFERRED, schema_overrides=types, glob=False) for path in files]
+def _scan_text(files: Sequence[Path], scratch: Path, as_text: Collection[str], csv: TextFormat) -> pl.LazyFrame:
+    """Scans by the first file's form and column names; a column is integer only if it is integer in every file."""
+    scans = scan_text(files, recognised(files[0], csv), scratch, as_text)
     if len(scans) == 1:
         return scans[0]
     with readable(str(files[0])):
@@ -187,19 +196,19 @@ def _filed(
 
     def look(path: Path) -> None:
         named = uri if len(files) == 1 else str(path)
-        _check_columns(scan_files([path], scratch), named, [place.names.get(column, column) for column in columns])
+        _check_columns(scan_files([path], scratch, csv=place.csv), named, [place.names.get(column, column) for column in columns])
 
     if faulty is None:
         for path in files:
             look(path)
-        return files, scan_files(files, scratch, as_text)
+        return files, scan_files(files, scratch, as_text, place.csv)
     sound, others = sound_files(files, look)
     faulty += others
-    return sound, scan_files(sound, scratch, as_text)
+    return sound, scan_files(sound, scratch, as_text, place.csv)
 
 
 def _scanned(place: Place, reach: ReadableRoots, as_text: Collection[str], files: Sequence[Path]) -> pl.LazyFrame:
-    return _named(scan_files(files, reach.scratch / _mark(place), as_text), place)
+    return _named(scan_files(files, reach.scratch / _mark(place), as_text, place.csv), place)
 
 
 def _fetched(place: Place, reach: ReadableRoots) -> list[Path]:
@@ -240,7 +249,9 @@ def _reason(error: Exception) -> str:
     """Returns polars' message without its advice on polars calls."""
     message = str(error)
     if "truncate_ragged_lines" in message:
-        return "rows have different lengths: each line needs as many fields as the header"
+        return "rows have different lengths: each line needs as many fields as the header; set csv: {separator: ...} if another one is used"
+    if "utf-8" in message.lower() or "utf8" in message.lower():
+        return "the text is not UTF-8; set csv: {encoding: ...} to the encoding of the file"
     return " ".join(message.split("\n\n", maxsplit=1)[0].split())[:200]
 
 
@@ -260,4 +271,14 @@ def _check_columns(scan: pl.LazyFrame, named: str, columns: Sequence[str]) -> No
         names = scan.collect_schema().names()
     for column in columns:
         if column not in names:
-            raise BadData(f"{named}: column '{column}' is missing; columns: {', '.join(names[:20])}")
+            raise BadData(f"{named}: column '{column}' is missing; {columns_hint(column, names)}")
+
+
+def columns_hint(column: str, names: Sequence[str]) -> str:
+    """Returns the nearest name, else all names."""
+    if names and all(name.replace(".", "", 1).lstrip("+-").isdigit() for name in names):
+        return f"the first line is {', '.join(names[:20])}: if the file has no header line, set csv: {{header: [...]}}"
+    if len(names) == 1 and column in names[0]:
+        return f"the only column is '{names[0]}': set csv: {{separator: ...}} to the characters between its fields"
+    near = get_close_matches(column, names, n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'? columns: {', '.join(names[:20])}" if near else f"columns: {', '.join(names[:20])}"

@@ -55,6 +55,9 @@ class Ratings:
     def __len__(self) -> int:
         return len(self.user)
 
+    def frame(self) -> pl.DataFrame:
+        return pl.DataFrame({"userId": self.user, "movieId": self.item, "rating": self.rating, "timestamp": self.timestamp})
+
     def take(self, rows: npt.NDArray[np.bool_] | Ints) -> Ratings:
         return Ratings(self.user[rows], self.item[rows], self.rating[rows], self.timestamp[rows])
 
@@ -190,18 +193,20 @@ class World:
     def _columns(self, items: Ints) -> Ints:
         return _positions(self.item_ids, items, "item")
 
-    def write_items(self, path: Path) -> None:
-        """Writes movieId, title and genres as delimited text."""
+    def items(self) -> pl.DataFrame:
+        """Returns movieId, title and genres as delimited text."""
         named = ["|".join(name for name, on in zip(self.genre_names, row, strict=True) if on) for row in self.genres]
         titles = [f"{genres.split('|')[0]} story no. {number}" for number, genres in zip(self.item_ids, named, strict=True)]
+        return pl.DataFrame({"movieId": self.item_ids, "title": titles, "genres": named})
+
+    def write_items(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        pl.DataFrame({"movieId": self.item_ids, "title": titles, "genres": named}).write_parquet(path)
+        self.items().write_parquet(path)
 
 
 def write_ratings(ratings: Ratings, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    columns = {"userId": ratings.user, "movieId": ratings.item, "rating": ratings.rating, "timestamp": ratings.timestamp}
-    pl.DataFrame(columns).write_parquet(path)
+    ratings.frame().write_parquet(path)
 
 
 def _genres(items: int, genres: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:

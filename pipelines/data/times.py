@@ -1,10 +1,13 @@
-"""Times as text: only ISO 8601, since guessing between day and month would be silently wrong."""
+"""Times of the interactions. Text is ISO 8601, or has the format that the spec gives: day and month are never guessed."""
 
 from __future__ import annotations
 
 import polars as pl
 
+from shared.contracts.schema import EPOCH_UNITS, TimeColumn
+
 _ISO = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2})(:[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?(Z|[+-][0-9]{2}(?::?[0-9]{2})?))?)?$"
+_FIRST_YEAR = 1000
 
 
 def is_text(dtype: pl.DataType) -> bool:
@@ -20,12 +23,22 @@ def iso_time(column: str) -> pl.Expr:
     return iso_text.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False)
 
 
-def seconds(column: str, dtype: pl.DataType) -> pl.Expr:
-    """Returns seconds since 1970 for any column that can be a time."""
-    if is_text(dtype):
-        return iso_time(column).dt.epoch("us") / 1e6
+def seconds(time: TimeColumn, dtype: pl.DataType) -> pl.Expr:
+    """Returns seconds since 1970 for any column that can be a time; null where it cannot be read."""
+    column, form = pl.col(time.column), time.format
+    if form is not None and form not in EPOCH_UNITS:
+        return _parsed(column, form).dt.epoch("us") / 1e6
+    if is_text(dtype) and form is None:
+        return iso_time(time.column).dt.epoch("us") / 1e6
     if isinstance(dtype, pl.Date):
-        return pl.col(column).cast(pl.Datetime("us")).dt.epoch("us") / 1e6
+        return column.cast(pl.Datetime("us")).dt.epoch("us") / 1e6
     if isinstance(dtype, pl.Datetime):
-        return pl.col(column).dt.epoch("us") / 1e6
-    return pl.col(column).cast(pl.Float64)
+        return column.dt.epoch("us") / 1e6
+    return column.cast(pl.Float64, strict=not is_text(dtype)) / {"ms": 1e3, "us": 1e6}.get(form or "s", 1)
+
+
+def _parsed(column: pl.Expr, form: str) -> pl.Expr:
+    """Parses text in UTC; `%Y` alone would also accept years of two digits."""
+    text, zone = column.cast(pl.String).str.strip_chars(), "UTC" if "%z" in form else None
+    time = text.str.to_datetime(form, time_unit="us", time_zone=zone, strict=False)
+    return pl.when(time.dt.year() >= _FIRST_YEAR).then(time)

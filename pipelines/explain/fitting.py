@@ -18,6 +18,7 @@ from pipelines.data.interactions import from_file, latest, open_interactions
 from pipelines.data.pages import of_users, views
 from pipelines.data.sources import ReadableRoots, open_source, readable
 from pipelines.data.split import split
+from pipelines.data.validate import check_interactions
 from pipelines.data.validation.judging import judge, refusal
 from pipelines.data.validation.tables import judge_tables
 from pipelines.data.vectors import open_vectors, with_vectors
@@ -83,6 +84,8 @@ def fit_on_data(spec: RecommenderSpec, reach: ReadableRoots, most: int, reads: R
     with readable(source.name):
         frame = _laid_down(frame, reach.scratch / "interactions.parquet")
     frame = _laid_down(thin(frame, spec.data.interactions).frame, reach.scratch / "used.parquet")
+    schema, need_both = spec.schema_, spec.model.params.wants_both_labels(full=True)
+    check_interactions(frame, source.name, schema.user, schema.item, schema.label_column, need_both)
     parts = split(frame, spec.split, source.name)
     names: dict[Table, str] = {"interactions": source.name, "items": f"the items table {table.name}"}
     if people is not None:
@@ -101,8 +104,8 @@ def fit_on_data(spec: RecommenderSpec, reach: ReadableRoots, most: int, reads: R
 def fit_on_nothing(spec: RecommenderSpec, reach: ReadableRoots, reads: Reads = "deep") -> ExplainedFit:
     """Fits on the tables' schemas alone."""
     schema = spec.schema_
-    rows = open_source(spec.data.interactions, reach, (schema.user, schema.item, schema.time)).frame.collect_schema()
-    items = _empty(spec.data.items, schema.item, spec, reach)
+    rows = open_source(spec.data.interactions, reach, schema.columns()).frame.collect_schema()
+    items = _empty(spec.data.items, schema.item, spec, reach) if spec.data.items else pl.DataFrame(schema={schema.item: pl.Int64()})
     users = _empty(spec.data.users, schema.user, spec, reach) if spec.data.users else None
     extra = extra_columns(spec, rows)
     graph = graph_of(spec, extra, items.schema, users.schema if users is not None else None, {}, reads)

@@ -21,6 +21,6 @@ def begin_card(stage: StageSpec, graph: Graph, tables: Sequence[Table], score: s
         features=tuple(graph.describe()),
         tables=tuple(report(tables)),
         lookup_bytes=sum(table.width * 4 * (table.length or 1) for table in tables),
-        label=f"{spec.schema_.label.column} {spec.schema_.label.positive}",
+        label=f"{spec.schema_.label.column or 'each row'} {spec.schema_.label.positive}",
         score=score,
     )

@@ -45,7 +45,7 @@ _ASIDE = {"user": "~user", "item": "~item", "time": "~time"}
 def extra_columns(spec: RecommenderSpec, interactions: pl.Schema) -> dict[str, pl.DataType]:
     """Returns the columns of the interactions, outside the spec's schema, that features use. `label` always means the schema's label."""
     schema = spec.schema_
-    names = {name for entry in spec.operators() for name in mentioned(entry)} - {schema.user, schema.item, schema.time, "label"}
+    names = {name for entry in spec.operators() for name in mentioned(entry)} - {schema.user, schema.item, schema.time_column, "label"}
     return {name: dtype for name, dtype in interactions.items() if name in names}
 
 
@@ -59,10 +59,10 @@ def graph_of(
 ) -> Graph:
     """Returns the unfitted graph that the family reads; the tables' keys have the schema's names."""
     schema = spec.schema_
-    rows = pl.Schema({schema.user: pl.Int64(), schema.item: pl.Int64(), schema.time: pl.Int64()} | dict(extra))
+    rows = pl.Schema({schema.user: pl.Int64(), schema.item: pl.Int64(), schema.time_column: pl.Int64()} | dict(extra))
     item_columns = pl.Schema({name: dtype for name, dtype in items.items() if name not in (schema.item, text_of(schema.item))})
     people = pl.Schema({name: dtype for name, dtype in (users or {}).items() if name not in (schema.user, text_of(schema.user))})
-    graph = compile_graph(spec.operators(), Tables(schema.user, schema.item, schema.time, rows, item_columns, people, names))
+    graph = compile_graph(spec.operators(), Tables(schema.user, schema.item, schema.time_column, rows, item_columns, people, names))
     for operator in graph.operators:
         for out in operator.outputs:
             if out.side == "pair" and operator.kind != "cross":

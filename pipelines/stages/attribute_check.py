@@ -10,7 +10,7 @@ import polars as pl
 from pipelines.data.ids import text_of
 from pipelines.export.attributes import attribute_columns
 from pipelines.stages.runner import Context
-from shared.contracts.attribute_names import unknown_attributes
+from shared.contracts.attribute_names import unknown_attributes, wrong_kinds
 from shared.contracts.items_table import ITEMS_TABLE, ItemsTable
 from shared.domain.errors import Invalid
 
@@ -18,8 +18,10 @@ from shared.domain.errors import Invalid
 def recorded(context: Context, items: pl.DataFrame, at: datetime) -> ItemsTable:
     """Returns the record of the table as of `at`; refuses a spec that names an attribute which neither the table nor the catalogue has."""
     spec, key = context.spec.recommender, context.spec.recommender.schema_.item
-    attributes = tuple(attribute_columns(items, key, {}).kinds)
-    catalogue = context.spec.attributes
+    kinds = attribute_columns(items, key, {}).kinds
+    attributes, catalogue = tuple(kinds), context.spec.attributes
+    for field, message in wrong_kinds(spec.serve, kinds):
+        raise Invalid(f"{field}: {message}; declare other kinds in serve.attributes, or change the filter")
     for field, message in unknown_attributes(spec.serve, {*attributes, *(catalogue or ())}):
         if catalogue is not None:
             raise Invalid(f"{field}: {message}; add a column of this name to the items table, or declare it in serve.attributes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,11 @@ class AdmittedEvents:
     dropped: int
 
 
-def judged_tables(context: Context, reach: ReadableRoots) -> JudgedTables:
+def judged_tables(context: Context, reach: ReadableRoots, further_items: Sequence[pl.LazyFrame]) -> JudgedTables:
     """Validates items and users. Their faults are reported, and refused, together with those of the interactions."""
     accepted = _accepted(context, "parent" if context.spec.mode == "warm" else ACCEPTED)
     accepted_tables = accepted.tables if accepted else {}
-    return judge_tables(context.spec.recommender, reach, accepted_tables, context.output, context.scratch / "validation")
+    return judge_tables(context.spec.recommender, reach, accepted_tables, context.output, context.scratch / "validation", further_items)
 
 
 def admit(context: Context, source: SourceRows, tables: JudgedTables, events: pl.LazyFrame | None) -> Admitted:

@@ -86,7 +86,7 @@ def run(context: Context) -> Outcome:
 def _run(context: Context, chosen: Engine) -> Outcome:
     spec, log, reach, started = context.spec.recommender, context.log, _reach(context), datetime.now(UTC)
     log.info("ids: kinds read users=%s items=%s", reach.kinds.user, reach.kinds.item)
-    tables = judged_tables(context, reach)
+    tables = judged_tables(context, reach, _item_sources(context, reach))
     table, people = tables.items.source, tables.users.source if tables.users else None
     parent_graph = load_graph(context.fetcher("parent")) if context.spec.mode == "warm" and context.has("parent", FEATURES) else None
     family = family_of(spec.model.family, context.spec.families)
@@ -207,6 +207,20 @@ def _events(context: Context) -> list[list[Path]]:
     return [[context.fetch("events", name) for name in group] for _, group in itertools.groupby(names, lambda name: name.split("/")[0])]
 
 
+def _item_sources(context: Context, reach: ReadableRoots) -> list[pl.LazyFrame]:
+    """Returns the items of the platform's events and of the parent run; none if there is an items table."""
+    spec = context.spec.recommender
+    if spec.data.items is not None:
+        return []
+    key, text = spec.schema_.item, text_of(spec.schema_.item)
+    stretches = _events(context) if spec.data.interactions.also == "events" or context.spec.mode == "warm" else []
+    columns = {"item": key, text_of("item"): text}
+    frames = [read_events(stretches, spec, reach.kinds).rename(columns, strict=False)] if stretches else []
+    if context.has("parent", "items.parquet"):
+        frames.append(pl.scan_parquet(context.fetch("parent", "items.parquet")))
+    return [frame.select(pl.selectors.by_name(key, text, require_all=False)) for frame in frames]
+
+
 def _digests(context: Context) -> tuple[str, ...]:
     events = context.spec.inputs["events"]
     return tuple(events[name].sha256 for name in sorted(events))
@@ -234,7 +248,7 @@ def _normalised(context: Context, frame: pl.LazyFrame, name: str) -> tuple[pl.La
         context.log.info("interactions: left out rows=%d reason=%s", count, rule)
     checked = _laid_down(thinned.frame, context.scratch / "thinned.parquet") if any(thinned.facts) else written
     schema, need_both = spec.schema_, spec.model.params.wants_both_labels(full=context.spec.mode == "full")
-    check_interactions(checked, name, schema.user, schema.item, schema.label.column, need_both)
+    check_interactions(checked, name, schema.user, schema.item, schema.label_column, need_both)
     return checked, thinned.facts, user_ids
 
 

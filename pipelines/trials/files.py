@@ -17,6 +17,7 @@ from pipelines.data.column_guess import Role, column_called
 from pipelines.data.recbole import scan_typed
 from pipelines.data.sources import readable
 from pipelines.data.times import seconds
+from shared.contracts.schema import TimeColumn
 from shared.datafiles.kinds import kind_of
 from shared.domain.errors import BadData, Invalid
 
@@ -155,7 +156,7 @@ def _picked(scan: pl.LazyFrame, name: str, named: bool = True) -> pl.DataFrame:
 
 def _time(column: str, dtype: pl.DataType) -> pl.Expr:
     """Times in seconds; text without types can be seconds or ISO 8601."""
-    parsed = seconds(column, dtype)
+    parsed = seconds(TimeColumn.model_construct(column=column), dtype)
     if dtype == pl.String:
         parsed = pl.col(column).str.strip_chars().cast(pl.Float64, strict=False).fill_null(parsed)
     return pl.when(parsed.cast(pl.Float64).is_finite()).then(parsed)

@@ -25,10 +25,10 @@ def check_names(parts: ControlParts, spec: RecommenderSpec, reads_files: bool = 
     catalogue = parts.catalogue.names(spec.name)
     if not unknown_attributes(spec.serve, catalogue):
         return []
-    columns: Collection[str] | None = parts.table_header(spec.data.items) if reads_files else None
+    columns: Collection[str] | None = _header(parts, spec) if reads_files else None
     if columns is None:
         columns = _recorded(parts, spec)
-    faults = unknown_attributes(spec.serve, {*catalogue, *(columns or ())} - {spec.data.items.key})
+    faults = unknown_attributes(spec.serve, {*catalogue, *(columns or ())} - {spec.items_table().key})
     if not faults:
         return []
     if columns is None:
@@ -37,6 +37,11 @@ def check_names(parts: ControlParts, spec: RecommenderSpec, reads_files: bool = 
     refused = Invalid("; ".join(f"{field}: {message}; {hint}" for field, message in faults))
     refused.faults = faults
     raise refused
+
+
+def _header(parts: ControlParts, spec: RecommenderSpec) -> Collection[str] | None:
+    """Returns the columns of the items table; none without a table, None if they cannot be read cheaply."""
+    return () if spec.data.items is None else parts.table_header(spec.data.items)
 
 
 def _recorded(parts: ControlParts, spec: RecommenderSpec) -> Collection[str] | None:
@@ -52,7 +57,7 @@ def _recorded(parts: ControlParts, spec: RecommenderSpec) -> Collection[str] | N
             record = read(ItemsTable, fact, f"{FACT} of {attempt}") if fact is not None else None
         except (EyasError, OSError, ValueError):  # the check is repeated by the run
             return None
-        changed_at = parts.table_changed_at(spec.data.items)
+        changed_at = parts.table_changed_at(spec.items_table())
         is_current = record is not None and changed_at is not None and changed_at <= record.at + _ROUNDING
         return record.attributes if record is not None and is_current else None
     return None

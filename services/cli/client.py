@@ -129,7 +129,8 @@ class Client:
         line = _line(answer, self.url)
         if answer.status_code == 404 and line.startswith("not-found"):
             line = hints.added(line, path, self._peek)
-        return ReportedError(line, Exit.WRONG if 400 <= answer.status_code < 500 else Exit.AWAY, answer.status_code)
+        code = Exit.WRONG if 400 <= answer.status_code < 500 else Exit.AWAY
+        return ReportedError(line, code, answer.status_code, _faults(answer))
 
     def _peek(self, path: str, **query: Any) -> Any:
         """Fetches data for a hint; returns None after any error or a short timeout."""
@@ -174,6 +175,13 @@ def _json(answer: httpx.Response, url: str) -> Any:
         return answer.json()
     except ValueError:
         raise ReportedError(f"{url} did not answer with JSON: is it an Eyas platform?") from None
+
+
+def _faults(answer: httpx.Response) -> list[tuple[str, str]]:
+    try:
+        return [(str(error["field"]), str(error["message"])) for error in answer.json().get("errors", [])]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
 
 
 def _line(answer: httpx.Response, url: str) -> str:

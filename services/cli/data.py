@@ -11,6 +11,7 @@ from services.cli.datatools import placed, run_tool
 from services.cli.exit_codes import Exit
 from services.cli.faults import FaultReportingGroup, ReportedError
 from services.cli.output import AsJson, say, show_json, show_table
+from services.cli.planning import DataRoot
 from services.cli.report import show_report
 from shared.domain.errors import Invalid
 from shared.domain.object_uris import is_object, split
@@ -26,14 +27,17 @@ To = Annotated[Path, typer.Option("--to", help="Folder to write to.", show_defau
 
 @app.command()
 def synth(
-    dataset: SetName,
+    dataset: Annotated[
+        str, typer.Argument(metavar="NAME", help="Data set: films, ml-100k, ml-1m, ml-20m, ml-25m or criteo.", show_default=False)
+    ],
     to: To,
     rows: Annotated[int | None, typer.Option(min=1, help="Number of interactions. Default: as in the real data set.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the rows.")] = 0,
     parquet: Annotated[bool, typer.Option("--parquet", help="Write Parquet instead of the original layout.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a synthetic twin of a public data set. Equal seeds give equal rows."""
+    """Write synthetic data: `films`, a world of tastes with its newest ratings apart, or a twin of a public data set. Equal seeds give
+    equal rows."""
     from shared.contracts.datatools import Synth, WrittenFiles
 
     _tell_rows(run_tool("synth", Synth(name=dataset, to=_absolute(to), rows=rows, seed=seed, parquet=parquet), WrittenFiles), to, as_json)
@@ -104,7 +108,7 @@ def validate(
         ),
     ] = None,
     positive: Annotated[str, typer.Option(help="Condition on a file's label for a positive.")] = ">= 4",
-    data_root: Annotated[list[str] | None, typer.Option(help="Folder of a spec's relative paths; repeatable.")] = None,
+    data_root: DataRoot = None,
     against: Annotated[Path | None, typer.Option(help="profile.json of an accepted batch to compare with.")] = None,
     to: Annotated[Path | None, typer.Option(help="Folder for the report (JSON and HTML), the profile and the bad rows.")] = None,
     as_json: AsJson = False,
@@ -113,7 +117,7 @@ def validate(
     request = {
         "source": source,
         "roots": [*(data_root or ()), *_roots(source)],
-        "columns": dict(_pair(text) for text in column or ()),
+        "columns": dict(pair(text) for text in column or ()),
         "positive": positive,
         "against": placed(against),
         "folder": placed(to),
@@ -131,7 +135,7 @@ def validate(
         raise typer.Exit(Exit.NO)
 
 
-def _pair(written: str) -> tuple[str, str]:
+def pair(written: str) -> tuple[str, str]:
     role, equals, name = written.partition("=")
     if not (role and equals and name):
         raise Invalid(f"--column: expected WHAT=NAME such as user=userId, got {written!r}")

@@ -11,12 +11,11 @@ from services.cli.datatools import run_tool
 from services.cli.drawing import dot, mermaid
 from services.cli.files import read_text
 from services.cli.output import AsJson, say, show_json, show_table, show_text
+from services.cli.planning import DataRoot, roots
 from services.cli.settings import Allow, allowed
-from shared.domain.object_uris import is_object, split
 
 if TYPE_CHECKING:
     from shared.contracts.explanation import Explanation, FeatureExplained, InputExplained, OperatorExplained, Totals
-    from shared.contracts.spec import RecommenderSpec
 
 _KINDS = {"code": "codes", "float32": "number"}
 
@@ -25,7 +24,7 @@ def explain(
     file: Annotated[Path, typer.Argument(metavar="SPEC", help="The spec: YAML or JSON.", show_default=False)],
     data: Annotated[bool, typer.Option("--data/--no-data", help="Fit the features on the data, or read only the schemas.")] = True,
     rows: Annotated[int, typer.Option(min=1, help="Fit a sample of users if there are more interactions.")] = 2_000_000,
-    data_root: Annotated[list[str] | None, typer.Option(help="Folder of a spec's relative paths; repeatable.")] = None,
+    data_root: DataRoot = None,
     family: Annotated[
         str | None, typer.Option(help="Family instead of the spec's family; or keys, sequence, deep or trees.", metavar="NAME")
     ] = None,
@@ -38,8 +37,8 @@ def explain(
     from shared.contracts.spec import parse_spec
 
     spec = parse_spec(read_text(file), str(file))
-    roots, modules = _roots(spec, data_root or [], file), allowed(allow, family)
-    request = ExplainRequest(spec=spec, roots=roots, data=data, most=rows, family=family, allow=modules)
+    modules = allowed(allow, family)
+    request = ExplainRequest(spec=spec, roots=roots(spec, data_root or [], file), data=data, most=rows, family=family, allow=modules)
     explanation = run_tool("explain", request, Explanation)
     if as_json:
         show_json(explanation.model_dump(mode="json", by_alias=True))
@@ -47,12 +46,6 @@ def explain(
         show_text({"dot": dot, "mermaid": mermaid}[draw](explanation.nodes))
     else:
         _show(explanation)
-
-
-def _roots(spec: RecommenderSpec, data_roots: list[str], file: Path) -> tuple[str, ...]:
-    """Allows every local path and the spec's buckets, because the caller reads with their own rights."""
-    buckets = [split(place.uri)[0] for place in spec.places().values() if place.uri and is_object(place.uri)]
-    return *data_roots, "data", str(Path.cwd()), str(file.absolute().parent), "/", *buckets
 
 
 def _show(explanation: Explanation) -> None:

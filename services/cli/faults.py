@@ -20,9 +20,11 @@ from shared.domain.errors import EyasError
 class ReportedError(Exception):
     """Error whose line is ready to print."""
 
-    def __init__(self, line: str, code: int = Exit.AWAY, status: int | None = None) -> None:
+    def __init__(self, line: str, code: int = Exit.AWAY, status: int | None = None, faults: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(line)
         self.code = code
+        self.faults = faults
+        """Field and message of each fault that the platform lists."""
         self.status = status
         """HTTP status of the platform's answer, if the platform answered."""
 

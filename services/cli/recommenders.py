@@ -11,6 +11,7 @@ import typer
 from services.cli import completing, paths, watching
 from services.cli.files import read_text
 from services.cli.output import AsJson, say, show, show_json, show_table, when
+from services.cli.planning import report_check
 from services.cli.session import Name, Reason, client
 
 
@@ -18,11 +19,15 @@ def apply(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The spec: YAML or JSON.", show_default=False)],
     run: Annotated[bool, typer.Option("--run/--no-run", help="Start a run if the spec is new or changed.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the spec and its data, as `eyas plan FILE` does.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a recommender or change its spec. An equal spec changes nothing."""
     from shared.contracts.spec import parse_spec
 
+    if dry_run:
+        report_check(ctx, file, None, as_json)
+        return
     text = read_text(file)
     parse_spec(text, str(file))  # reports faults with the file's name before the request
     answer = client(ctx).post_text("/v1/recommenders", text, "application/yaml", run=str(run).lower())

@@ -135,34 +135,6 @@ def prioritise(
     show(run, as_json, lambda run: say(f"run {id}: priority {run['priority']}{why}"))
 
 
-def plan(
-    ctx: typer.Context,
-    name: Name,
-    mode: Annotated[
-        Literal["full", "warm", "auto"], typer.Option(help="Mode: `warm` starts from the serving version's weights; `auto` chooses.")
-    ] = "full",
-    as_json: AsJson = False,
-) -> None:
-    """Show what a run would do now: which stages would run, and which would be reused. Starts nothing."""
-    plan = client(ctx).post(paths.recommender(name, ":plan"), {"mode": mode})
-    if as_json:
-        show_json(plan)
-        return
-    show_table(
-        ("STAGE", "ACTION", "ATTEMPT", "SECONDS", "MEMORY", "WHY"),
-        [tuple(stage[name] for name in ("stage", "does", "attempt", "seconds", "memory", "why")) for stage in plan["stages"]],
-        "",
-        drop=("MEMORY", "ATTEMPT"),
-    )
-    durations = [stage["seconds"] for stage in plan["stages"] if stage["seconds"] is not None]
-    if durations:
-        say(f"time: about {sum(durations):,.0f} s, from the newest run of these stages")
-    say(f"gates: {'; '.join(plan['gates']) or 'none'}")
-    say(f"queue: {plan['waits'] or 'the run could start at once'}")
-    for warning in plan["warnings"]:
-        say(f"warning: {warning}")
-
-
 def compare(
     ctx: typer.Context,
     id: RunId,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from shared.contracts.ordering import Each, condition
 from shared.contracts.serving import Serve
 from shared.contracts.strict import unknown_name
-from shared.domain.attributes import AVAILABLE
+from shared.domain.attributes import AVAILABLE, Kind
+from shared.domain.errors import Invalid
+from shared.domain.expression_kinds import check_kinds
 
 
 def named_attributes(serve: Serve) -> Iterator[tuple[str, str]]:
@@ -29,3 +31,15 @@ def unknown_attributes(serve: Serve, names: Collection[str]) -> tuple[tuple[str,
         return ()
     unknown = dict.fromkeys((field, name) for field, name in named_attributes(serve) if name not in names and name != AVAILABLE)
     return tuple((field, str(unknown_name("attribute", name, names))) for field, name in unknown)
+
+
+def wrong_kinds(serve: Serve, kinds: Mapping[str, Kind]) -> tuple[tuple[str, str], ...]:
+    """Returns field and message of filters that can never be true with attributes of these kinds; none if a filter names others."""
+    named = {name for field, name in named_attributes(serve) if field == "serve.filter" and name != AVAILABLE}
+    if serve.attributes or not named <= kinds.keys():
+        return ()
+    try:
+        check_kinds(serve.expressions(), kinds, serve.context)
+    except Invalid as error:
+        return (("serve.filter", str(error)),)
+    return ()

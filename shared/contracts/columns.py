@@ -8,9 +8,9 @@ from pydantic import Field
 
 from shared.contracts.entries import written
 
-_COLUMN = r"[A-Za-z_][A-Za-z0-9_]{0,119}"
+COLUMN = r"[A-Za-z_][A-Za-z0-9_]{0,119}"
 Column = Annotated[
     str,
-    written(_COLUMN, "a column's name: letters, digits and underscores, at most 120, not beginning with a digit"),
-    Field(json_schema_extra={"pattern": f"^{_COLUMN}$"}),
+    written(COLUMN, "a column's name: letters, digits and underscores, at most 120, not beginning with a digit"),
+    Field(json_schema_extra={"pattern": f"^{COLUMN}$"}),
 ]

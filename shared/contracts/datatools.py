@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import Strict
 from shared.contracts.validation_report import Report
 
@@ -26,6 +27,30 @@ class ValidateRequest(Strict):
 class Validated(Strict):
     report: Report
     refusal: str | None = Field(description="Reason why a run would stop.")
+
+
+class CheckRequest(Strict):
+    spec: RecommenderSpec
+    roots: tuple[str, ...] = Field(description="Data roots: relative paths are resolved below them.")
+
+
+class CheckedSpec(Strict):
+    faults: tuple[tuple[str, str], ...] = Field(description="Field and message of each fault that a run would stop at.")
+    report: Report | None = Field(description="Report of the rows; null if they were not read.")
+
+
+class DraftRequest(Strict):
+    files: tuple[str, ...] = Field(min_length=1, max_length=3, description="Files of interactions, items and users, in any order.")
+    uris: tuple[str, ...] = Field(description="How the spec names each file.")
+    name: str = Field(description="Name of the recommender.")
+    columns: dict[Literal["user", "item", "time", "label"], str] = Field(default_factory=dict)
+    time_format: str | None = None
+    positive: str | None = None
+
+
+class Draft(Strict):
+    text: str = Field(description="The spec.")
+    guesses: tuple[str, ...] = Field(description="What was recognised, one line each.")
 
 
 class Synth(Strict):

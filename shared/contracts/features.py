@@ -339,6 +339,8 @@ _KINDS: dict[str, type[Strict]] = {
     "sequence": Sequence,
 }
 OPERATORS = tuple(_KINDS)
+TIME_OPERATORS = ("lag", "cyclic", "calendar", "sequence")
+"""Operators that need the time of the interactions."""
 Operator = Annotated[Any_, BeforeValidator(entry("operator", _KINDS, frozenset(), "{categorify: [userId]}"))]
 
 
@@ -357,9 +359,13 @@ def with_calendar(operators: tuple[Any_, ...], time: str) -> tuple[Any_, ...]:
     return tuple(completed)
 
 
+def operator_kind(entry: Any_) -> str:
+    return next(kind for kind, model in _KINDS.items() if type(entry) is model)
+
+
 def mentioned(entry: Any_) -> tuple[str, ...]:
     """The columns and features that an operator names."""
-    operand = next(getattr(entry, kind) for kind, model in _KINDS.items() if type(entry) is model)
+    operand = getattr(entry, operator_kind(entry))
     if isinstance(operand, Strict):
         fields = [getattr(operand, name) for name in ("of", "by", "target") if hasattr(operand, name)]
         return tuple(name for field in fields for name in ((field,) if isinstance(field, str) else field))

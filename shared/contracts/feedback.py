@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from shared.contracts.entries import written
 from shared.contracts.events import KIND
-from shared.contracts.quantities import NumberComparison
+from shared.contracts.quantities import PositiveRule
 from shared.contracts.strict import Strict
 
 IMPRESSION = "impression"
@@ -44,6 +45,16 @@ BUILT_IN: Mapping[str, Kind] = {
 }
 
 
+def listed_kinds(positive: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Returns the kinds of events where the label has listed texts: positive if listed, else never."""
+    texts = [value for value in positive if isinstance(value, str)]
+    if not texts:
+        return {}
+    named = [text for text in texts if re.fullmatch(KIND, text) and text != IMPRESSION]
+    listed = {name: {"positive": "always", "conversion": name in BUILT_IN and BUILT_IN[name].conversion} for name in named}
+    return {name: {"positive": "never"} for name in BUILT_IN if name not in listed} | listed
+
+
 class Feedback(Strict):
     kinds: Mapping[KindName, Kind] = Field(
         {},
@@ -67,7 +78,7 @@ class Feedback(Strict):
     def weights(self) -> Mapping[str, float]:
         return {name: kind.weight for name, kind in self.all_kinds().items()}
 
-    def positive(self, name: str, value: float | None, label: NumberComparison) -> bool:
+    def positive(self, name: str, value: float | None, label: PositiveRule) -> bool:
         """Returns whether an event of a known kind is a positive."""
         kind = self.all_kinds()[name]
         return kind.positive == "always" or (kind.positive == "by_label" and value is not None and label.holds(value))

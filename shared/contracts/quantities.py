@@ -129,6 +129,61 @@ class NumberComparison:
         return f"{self.compare} {repr(float(self.bound)).removesuffix('.0')}"
 
 
+@dataclass(frozen=True)
+class ListedValues:
+    """Values of the label that are positive: all texts, or all numbers."""
+
+    values: tuple[str, ...] | tuple[float, ...]
+
+    @property
+    def is_text(self) -> bool:
+        return isinstance(self.values[0], str)
+
+    def holds(self, value: float) -> bool:
+        return value in self.values
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(str(value).removesuffix('.0') for value in self.values)}"
+
+
+@dataclass(frozen=True)
+class AnyRow:
+    """Every interaction is positive."""
+
+    def holds(self, value: float) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return "any"
+
+
+PositiveRule = NumberComparison | ListedValues | AnyRow
+_MOST_LISTED = 100
+
+
+def parse_positive(value: Any) -> PositiveRule:
+    """Parses a comparison, a list of values, or `any`."""
+    if isinstance(value, PositiveRule):
+        return value
+    if value == "any":
+        return AnyRow()
+    if isinstance(value, str) and value.strip()[:1] in ("<", ">", "="):
+        return parse_rule(value)
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a comparison such as '>= 4', a list of values such as [purchase], or any, got {value!r}")
+    if not 1 <= len(value) <= _MOST_LISTED or len(set(map(repr, value))) < len(value):
+        raise ValueError(f"expected 1 to {_MOST_LISTED} different values, such as [purchase], got {value!r}")
+    if all(isinstance(entry, str) and 0 < len(entry) <= 100 for entry in value):
+        return ListedValues(tuple(value))
+    if all(isinstance(entry, int | float) and not isinstance(entry, bool) and abs(entry) < 2**53 for entry in value):
+        return ListedValues(tuple(float(entry) for entry in value))
+    raise ValueError(f"expected only texts or only numbers, such as [purchase] or [4, 5], got {value!r}")
+
+
+def _write_positive(rule: PositiveRule) -> str | list[str] | list[float]:
+    return list(rule.values) if isinstance(rule, ListedValues) else str(rule)  # type: ignore[return-value]
+
+
 def parse_rule(value: Any) -> NumberComparison:
     if isinstance(value, NumberComparison):
         return value
@@ -161,9 +216,18 @@ Fraction = Annotated[
     BeforeValidator(parse_fraction),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _PERCENT.pattern}], "examples": ["2%", 0.02]}),
 ]
-Comparison = Annotated[
-    NumberComparison,
-    BeforeValidator(parse_rule),
-    PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _RULE.pattern, "examples": [">= 4"]}),
+Positive = Annotated[
+    PositiveRule,
+    BeforeValidator(parse_positive),
+    PlainSerializer(_write_positive),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": f"^(any|{_RULE.pattern})$"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": _MOST_LISTED},
+                {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": _MOST_LISTED},
+            ],
+            "examples": [">= 4", ["purchase"], "any"],
+        }
+    ),
 ]

@@ -13,6 +13,9 @@ from shared.domain.sql import not_one_select
 
 _DATABASE = r"[a-z][a-z0-9-]{0,39}"
 Contents = Literal["rows", "encoder", "images"]
+Encoding = Literal[
+    "utf-8", "utf-16", "latin-1", "cp1250", "cp1251", "cp1252", "iso8859-2", "iso8859-15", "koi8-r", "shift_jis", "euc_kr", "gb18030"
+]
 DatabaseName = Annotated[
     str,
     written(_DATABASE, "the name of a database: lower-case letters, digits and dashes, at most 40, beginning with a letter"),
@@ -27,6 +30,27 @@ def _one_select(query: str) -> str:
     return query
 
 
+class TextFormat(Strict):
+    """Form of delimited text. What is not set is recognised from the first file."""
+
+    separator: str | None = Field(None, min_length=1, max_length=4, description="Characters between the fields, such as ';' or '::'.")
+    encoding: Encoding | None = Field(None, description="Encoding of the text.")
+    decimal: Literal[".", ","] | None = Field(None, description="Decimal sign of numbers.")
+    header: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] | None = Field(
+        None, min_length=1, max_length=10_000, description="Names of all columns, for files without a header line."
+    )
+
+    @model_validator(mode="after")
+    def _check_text(self) -> TextFormat:
+        if self.separator is not None and any(not character.isprintable() and character != "\t" for character in self.separator):
+            raise ValueError(f"separator: expected printable characters or a tab, got {self.separator!r}")
+        if self.decimal == "," and self.separator == ",":
+            raise ValueError("decimal: ',' also separates the fields; set another separator")
+        if self.header is not None and len(set(self.header)) < len(self.header):
+            raise ValueError("header: a name is listed twice")
+        return self
+
+
 class Place(Strict):
     """Either `uri`, or `query` and `from`."""
 
@@ -34,8 +58,14 @@ class Place(Strict):
 
     uri: str | None = Field(
         None,
-        description="Files: Parquet, CSV, tab-separated text (.tsv, or .inter, .item, .user with types in the header) or TFRecord. A path, "
-        "a glob or a folder, absolute or relative, under one of the operator's data roots, or s3://BUCKET/KEY under one of them.",
+        description="Files: Parquet, CSV (.csv, .tsv, .txt, .dat), JSON lines (.jsonl, .ndjson), text with types in the header (.inter, "
+        ".item, .user) or TFRecord. A path, a glob or a folder, absolute or relative, under one of the operator's data roots, or "
+        "s3://BUCKET/KEY under one of them.",
+    )
+    csv: TextFormat = Field(
+        TextFormat(),
+        exclude_if=lambda settings: settings == TextFormat(),
+        description="Form of delimited text, if it is not recognised rightly.",
     )
     query: Annotated[str, AfterValidator(_one_select)] | None = Field(
         None, description="One SELECT on the database that `from` names, instead of files."
@@ -52,6 +82,8 @@ class Place(Strict):
         if (self.query is None) != (self.database is None):
             missing = "'from' is missing; set the name of a database" if self.query is not None else "'query' is missing; 'from' needs it"
             raise ValueError(missing)
+        if self.query is not None and self.csv != TextFormat():
+            raise ValueError("csv: a query has no text; leave it out")
         doubled = sorted({name for name in self.names.values() if list(self.names.values()).count(name) > 1})
         if doubled:
             raise ValueError(f"names: two columns have the name '{doubled[0]}'")

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
@@ -19,15 +20,28 @@ from shared.contracts.columns import Column
 from shared.contracts.entries import written
 from shared.contracts.evaluation import Evaluate
 from shared.contracts.events import PAGE
-from shared.contracts.features import Any_, Categorify, MultiHot, Operator, Sequence, TargetEncode, Vector, mentioned, with_calendar
-from shared.contracts.feedback import Feedback
+from shared.contracts.features import (
+    TIME_OPERATORS,
+    Any_,
+    Categorify,
+    MultiHot,
+    Operator,
+    Sequence,
+    TargetEncode,
+    Vector,
+    mentioned,
+    operator_kind,
+    with_calendar,
+)
+from shared.contracts.feedback import Feedback, listed_kinds
 from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
 from shared.contracts.ordering import Order
-from shared.contracts.quantities import Comparison, Cpu, Duration, Memory, NumberComparison, parse_duration, parse_fraction, write_duration
+from shared.contracts.quantities import Cpu, Duration, Memory, PositiveRule, parse_duration, parse_fraction, write_duration
 from shared.contracts.retraining import Retrain, Warm
 from shared.contracts.rollouts import Rollout
+from shared.contracts.schema import Schema, SplitBy
 from shared.contracts.serving import Serve
 from shared.contracts.sources import EncoderFile, ImagesFolder, Place
 from shared.contracts.strict import Strict, one_line, read
@@ -80,7 +94,9 @@ class Table(Place):
 
 class Data(Strict):
     interactions: Interactions = Field(description="Interactions of users with items.")
-    items: Table = Field(description="Attributes of the items: the catalogue.")
+    items: Table | None = Field(
+        None, description="Attributes of the items: the catalogue. Absent: the items are those of the interactions, without attributes."
+    )
     users: Table | None = Field(None, description="Attributes of the users. Users who are not in the table stay, with null attributes.")
     validate_: Validate = Field(Validate(), alias="validate", description="Checks of the interactions before training.")
 
@@ -88,24 +104,6 @@ class Data(Strict):
         """Returns all data sources, by field."""
         named: dict[str, Place | None] = {"interactions": self.interactions, "items": self.items, "users": self.users}
         return {name: place for name, place in named.items() if place is not None}
-
-
-class Label(Strict):
-    column: Column = Field(description="Column of the label, such as a rating.")
-    positive: Comparison = Field(description="Condition of a positive, such as '>= 4'.")
-
-
-class Schema(Strict):
-    user: Column = Field(description="Column of the user's id: an integer or a text.")
-    item: Column = Field(description="Column of the item's id: an integer or a text.")
-    time: Column = Field(description="Column of the time: seconds since 1970, a timestamp, or ISO 8601 text, in UTC if it has no zone.")
-    label: Label = Field(description="Definition of a positive.")
-    page: Column | None = Field(
-        None,
-        exclude_if=lambda column: column is None,
-        description="A column of text or whole numbers. A row with a page and no item is a page view: it is not trained on, counted or "
-        "recommended, and needs no label; a `sequence` with `pages` reads it.",
-    )
 
 
 def _share(value: Any) -> Any:
@@ -125,10 +123,11 @@ def _write_share(value: timedelta | float) -> float | str:
 class Split(Strict):
     planned = frozenset({"validation"})
 
-    by: Literal["time", "leave_last_out", "random"] = Field(
+    by: SplitBy = Field(
         "time",
         description="Selection of the holdout: the newest part of the data, as in production (`time`); each user's newest interaction "
-        "(`leave_last_out`); or all data of a share of the users, by a hash of their keys (`random`).",
+        "(`leave_last_out`); all data of a share of the users, by a hash of their keys (`random`); or a share of the pairs of user and "
+        "item, by a hash of both (`pairs`, the default without `schema.time`).",
     )
     test: Annotated[
         timedelta | float, BeforeValidator(_share), PlainSerializer(_write_share), WithJsonSchema({"type": ["number", "string"]})
@@ -144,8 +143,8 @@ class Split(Strict):
 
     @model_validator(mode="after")
     def _check_share(self) -> Split:
-        if self.by == "random" and isinstance(self.test, timedelta):
-            raise ValueError("test: a random split needs a share of users such as 20%, not a duration")
+        if self.by in ("random", "pairs") and isinstance(self.test, timedelta):
+            raise ValueError(f"test: a split by '{self.by}' needs a share such as 20%, not a duration")
         return self
 
 
@@ -240,6 +239,24 @@ class RecommenderSpec(Strict):
     retrain: Retrain = Field(Retrain(), description="Triggers and modes of retraining.")
     resources: Resources = Field(Resources(), description="Resources of the stages.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, value: Any) -> Any:
+        """Fills the defaults that depend on the schema: the split without times, and kinds of events that a listed label makes positive."""
+        schema = value.get("schema") if isinstance(value, dict) else None
+        if not isinstance(schema, dict):
+            return value
+        filled = dict(value)
+        split, feedback, label = filled.get("split", {}), filled.get("feedback", {}), schema.get("label")
+        if schema.get("time") is None and isinstance(split, dict) and "by" not in split:
+            filled["split"] = {**split, "by": "pairs"}
+        positive = label.get("positive") if isinstance(label, dict) else None
+        if isinstance(positive, list | tuple) and isinstance(feedback, dict):
+            kinds = feedback.get("kinds", {})
+            if isinstance(kinds, dict):
+                filled["feedback"] = {**feedback, "kinds": {**listed_kinds(positive), **kinds}}
+        return filled
+
     @model_validator(mode="after")
     def _check_columns(self) -> RecommenderSpec:
         coded = [c for op in self.operators() for c in (op.categorify if isinstance(op, Categorify) else ())]
@@ -249,14 +266,29 @@ class RecommenderSpec(Strict):
             raise ValueError(f"features: column '{doubled[0]}' is produced twice")
         for need in (self.schema_.user, self.schema_.item):
             if need not in coded:
-                raise ValueError(f"features: the model needs 'categorify' of '{need}'")
+                near = get_close_matches(need, coded, n=1, cutoff=0.6)
+                hint = f"; is the column '{near[0]}' meant?" if near else ""
+                raise ValueError(f"features: the model needs categorify of '{need}'{hint}")
         label = self.schema_.label.column
         if any(label in mentioned(op) for op in self.operators() if not isinstance(op, TargetEncode)):
             raise ValueError(f"features: '{label}' is the label, which is unknown when a request is scored; leave it out")
-        if len({self.schema_.user, self.schema_.item, self.schema_.time, label}) < 4:
-            raise ValueError("schema: user, item, time and label must be four different columns")
-        if self.schema_.page in (self.schema_.user, self.schema_.item, self.schema_.time, label):
-            raise ValueError(f"schema: page cannot be '{self.schema_.page}', which another field names")
+        return self
+
+    @model_validator(mode="after")
+    def _check_time(self) -> RecommenderSpec:
+        """Without a time column, nothing may depend on the order of the interactions."""
+        if self.schema_.time is not None:
+            return self
+        needs = {
+            f"split.by: {self.split.by}": self.split.by in ("time", "leave_last_out"),
+            "data.interactions.since": self.data.interactions.since is not None,
+            f"data.interactions.duplicates: {self.data.interactions.duplicates}": self.data.interactions.duplicates != "all",
+            f"model.family: {self.model.family}": self.model.family == "session",
+        }
+        needs |= {f"features: {operator_kind(operator)}": operator_kind(operator) in TIME_OPERATORS for operator in self.operators()}
+        needing = next((field for field, is_set in needs.items() if is_set), None)
+        if needing is not None:
+            raise ValueError(f"{needing} needs the column of the time; set schema.time, or leave it out")
         return self
 
     @model_validator(mode="after")
@@ -360,9 +392,18 @@ class RecommenderSpec(Strict):
         return places
 
     def operators(self) -> tuple[Any_, ...]:
-        return with_calendar(self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),), self.schema_.time)
+        return with_calendar(self.features or (Categorify(categorify=(self.schema_.user, self.schema_.item)),), self.schema_.time_column)
 
-    def positive(self) -> NumberComparison:
+    def items_table(self) -> Table:
+        """Returns the items table; without one, the interactions as the table of their items."""
+        if self.data.items is not None:
+            return self.data.items
+        interactions = self.data.interactions
+        return Table.model_validate(
+            {"uri": interactions.uri, "query": interactions.query, "from": interactions.database, "key": self.schema_.item}
+        )
+
+    def positive(self) -> PositiveRule:
         return self.schema_.label.positive
 
     def document(self) -> dict[str, Any]:

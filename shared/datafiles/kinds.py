@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["parquet", "csv", "tsv", "typed", "tfrecord"]
+Kind = Literal["parquet", "csv", "tsv", "jsonl", "typed", "tfrecord"]
 
 _KINDS: dict[str, Kind] = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
     ".tsv": "tsv",
+    ".txt": "csv",
+    ".dat": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".inter": "typed",
     ".item": "typed",
     ".user": "typed",
@@ -33,5 +37,7 @@ def kind_of(name: str) -> Kind | None:
 
 def of_a_folder(name: str) -> bool:
     """Returns whether a file in a folder is part of its data. As in Spark and Hive, names and folders that begin with '.' or '_' are
-    skipped, unless the spec names the file itself."""
+    skipped, and so are .txt and .dat, unless the spec names the file itself."""
+    if name.lower().endswith((".txt", ".dat")):
+        return False
     return kind_of(name) is not None and not any(part.startswith((".", "_")) for part in name.split("/"))

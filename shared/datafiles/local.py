@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +23,8 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
     pattern, allowed = allowed_pattern(uri, roots)
     if not MAGIC & set(pattern):
         path = Path(pattern)
+        if not path.exists() and (near := _near_file(_local(uri), allowed)):
+            raise BadData(f"{uri}: file not found; did you mean '{near}'?")
         return _of_folder(path, uri, allowed) if path.is_dir() else [_check_file(path, uri)]
     paths = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (an absolute pattern)
     for path in paths:
@@ -30,6 +33,14 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
     if not files:
         raise BadData(f"{uri}: no file matches")
     return files
+
+
+def _near_file(path: str, allowed: Sequence[str]) -> str | None:
+    """Returns the data file of the same folder, in any root, with the closest name."""
+    folders = [Path(root) / Path(path).parent for root in allowed]
+    inside = [folder for folder in folders if folder.is_dir() and _is_allowed(str(folder), allowed)]
+    names = [entry.name for folder in inside for entry in folder.iterdir() if kind_of(entry.name) is not None]
+    return next(iter(get_close_matches(Path(path).name, names, n=1, cutoff=0.6)), None)
 
 
 def _of_folder(folder: Path, uri: str, allowed: Sequence[str]) -> list[Path]:
@@ -87,10 +98,14 @@ def _fixed_part(pattern: str) -> str:
 
 
 def _check_allowed(path: str, uri: str, allowed: Sequence[str]) -> None:
-    real = os.path.realpath(path)
-    if not any(real == root or real.startswith(root.rstrip("/") + "/") for root in allowed):
+    if not _is_allowed(path, allowed):
         listed = ", ".join(allowed) if allowed else "none are set"
         raise Invalid(f"{uri}: not under an allowed data root ({listed})")
+
+
+def _is_allowed(path: str, allowed: Sequence[str]) -> bool:
+    real = os.path.realpath(path)
+    return any(real == root or real.startswith(root.rstrip("/") + "/") for root in allowed)
 
 
 def _check_file(path: Path, uri: str) -> Path:

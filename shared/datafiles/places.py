@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from shared.contracts.sources import Contents, Place
 from shared.datafiles.auxiliary_files import images_folder, images_in, images_objects, single_file, single_object
 from shared.datafiles.databases import databases
+from shared.datafiles.delimited import recognise
 from shared.datafiles.kinds import LAYOUT, kind_of
 from shared.datafiles.local import allowed_pattern, data_files
 from shared.datafiles.object_store import DataObject, ObjectStore
@@ -79,9 +79,8 @@ class DataFiles:
             name, content = self._beginning(place.uri) if place.uri is not None else ("", b"")
             if kind_of(name) not in ("csv", "tsv") or b"\n" not in content:
                 return None
-            line = content.decode("utf-8-sig", errors="replace").splitlines()[0]
-            columns = next(csv.reader([line], delimiter="\t" if kind_of(name) == "tsv" else ","))
-        except (EyasError, OSError, csv.Error):
+            columns = recognise(content, name, place.csv).columns
+        except (EyasError, OSError):
             return None
         names = {column: wanted for wanted, column in place.names.items()}
         return tuple(names.get(column, column) for column in columns)

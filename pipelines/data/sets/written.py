@@ -12,17 +12,24 @@ import pyarrow.parquet as pq
 
 from pipelines.data.sets.movielens import GENRES_100K
 from pipelines.data.sets.synthetic_twins import SHAPES, Twin, TwinShape, criteo_rows
+from pipelines.data.synthetic import World
 from shared.domain.errors import Conflict, Invalid
 
 Progress = Callable[[str], None]
+FILMS = "films"
+_FIRST, _LAST = 1_700_000_000, 1_730_000_000
+_OLDER = 0.8
+"""Share of the films' ratings that are interactions."""
 
 
 def write_twin(
     name: str, folder: Path, seed: int, rows: int | None = None, *, parquet: bool = False, say: Progress = lambda _: None
 ) -> dict[str, int]:
     """Writes a twin; returns the number of rows by file."""
+    if name == FILMS:
+        return _films(folder, seed, rows or 40_000, say)
     if name not in SHAPES:
-        raise Invalid(f"unknown data set '{name}' (known: {', '.join(SHAPES)})")
+        raise Invalid(f"unknown data set '{name}' (known: {', '.join((FILMS, *SHAPES))})")
     shape = SHAPES[name].of(rows or SHAPES[name].rows)
     if shape.written == "days":
         chunks = criteo_rows(shape.rows, seed)
@@ -39,6 +46,19 @@ def write_twin(
             "users.parquet": _parquet(folder, "users.parquet", iter([twin.users()]), say),
         }
     return _NATIVE[shape.written](folder, twin, shape, say)
+
+
+def _films(folder: Path, seed: int, rows: int, say: Progress) -> dict[str, int]:
+    """Writes a world in which tastes are known: its older ratings as interactions, and the newer ones apart, for simulated visitors."""
+    users = max(20, rows // 100)
+    world = World.create(users, users * 3 // 2, seed=seed)
+    ratings = world.ratings(rows, _FIRST, _LAST, seed=1).frame()
+    older = round(len(ratings) * _OLDER)
+    return {
+        "interactions.parquet": _parquet(folder, "interactions.parquet", iter([ratings[:older]]), say),
+        "items.parquet": _parquet(folder, "items.parquet", iter([world.items()]), say),
+        "later.parquet": _parquet(folder, "later.parquet", iter([ratings[older:]]), say),
+    }
 
 
 def _of_100k(folder: Path, twin: Twin, shape: TwinShape, say: Progress) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Splits by user: each user's newest interaction, or all interactions of some users."""
+"""Splits by user or by pair: each user's newest interaction, all interactions of some users, or some pairs of user and item."""
 
 from __future__ import annotations
 
@@ -24,7 +24,17 @@ def leave_last_out(frame: pl.LazyFrame, name: str) -> SplitRows:
     return SplitRows(train, holdout).checked(name, "no user has two interactions")
 
 
-def split_at_random(frame: pl.LazyFrame, share: float, name: str) -> SplitRows:
+def split_users(frame: pl.LazyFrame, share: float, name: str) -> SplitRows:
     """Holds out a share of the users by a hash of their keys, independent of other data and of order."""
-    in_holdout = stable_hash(pl.col("user")) % _PLACES < round(share * _PLACES)
-    return SplitRows(frame.filter(~in_holdout), frame.filter(in_holdout)).checked(name, "too few users; choose a larger share")
+    return _split_by_hash(frame, stable_hash(pl.col("user")), share).checked(name, "too few users; choose a larger share")
+
+
+def split_pairs(frame: pl.LazyFrame, share: float, name: str) -> SplitRows:
+    """Holds out a share of the pairs of user and item by a hash of both: repeated pairs stay together."""
+    pair = stable_hash(stable_hash(pl.col("user")).reinterpret(signed=True) ^ pl.col("item"))
+    return _split_by_hash(frame, pair, share).checked(name, "too few pairs; choose a larger share")
+
+
+def _split_by_hash(frame: pl.LazyFrame, hash: pl.Expr, share: float) -> SplitRows:
+    in_holdout = hash % _PLACES < round(share * _PLACES)
+    return SplitRows(frame.filter(~in_holdout), frame.filter(in_holdout))

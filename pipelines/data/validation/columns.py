@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from pipelines.data.ids import text_of
-from pipelines.data.interactions import holds
+from pipelines.data.interactions import file_rule, holds
 from pipelines.data.pages import is_view
 from pipelines.data.sources import SourceRows, readable
 from pipelines.data.times import seconds
-from shared.contracts.quantities import NumberComparison
+from shared.contracts.quantities import PositiveRule
+from shared.contracts.schema import TimeColumn
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.validation import Validate
 from shared.domain.errors import Invalid
@@ -24,13 +25,17 @@ class InteractionColumns:
 
     user: str
     item: str
-    time: str
+    times: TimeColumn
     label: str
-    positive: NumberComparison
+    positive: PositiveRule
     types: Mapping[str, pl.DataType]
     page: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     """Columns of text ids, by the column of their keys."""
+
+    @property
+    def time(self) -> str:
+        return self.times.column
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -42,7 +47,7 @@ class InteractionColumns:
 
     def seconds(self) -> pl.Expr:
         """Returns the time in seconds; null if unreadable."""
-        return seconds(self.time, self.types[self.time])
+        return seconds(self.times, self.types[self.time])
 
     def viewed(self) -> pl.Expr | None:
         """Returns the page of a page view, null for other rows; None if the spec names no page column."""
@@ -62,7 +67,8 @@ def columns_of(source: SourceRows, spec: RecommenderSpec) -> InteractionColumns:
     texts = {column: text_of(column) for column in (schema.user, schema.item) if text_of(column) in types}
     types = {name: dtype for name, dtype in types.items() if name not in texts.values()}
     _check_named(spec.data.validate_, types, texts, source.name)
-    return InteractionColumns(schema.user, schema.item, schema.time, schema.label.column, spec.positive(), types, schema.page, texts)
+    positive = file_rule(spec.positive())
+    return InteractionColumns(schema.user, schema.item, schema.times, schema.label_column, positive, types, schema.page, texts)
 
 
 def _check_named(settings: Validate, types: Mapping[str, pl.DataType], texts: Mapping[str, str], name: str) -> None:

@@ -20,8 +20,8 @@ from shared.contracts.datatools import Validated, ValidateRequest
 from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.contracts.strict import read
-from shared.contracts.validation_report import PAGE, PROFILE, QUARANTINE, REPORT
-from shared.domain.errors import Invalid
+from shared.contracts.validation_report import PAGE, PROFILE, QUARANTINE, REPORT, Report
+from shared.domain.errors import BadData, Invalid
 
 _SPECS = (".yaml", ".yml", ".json")
 
@@ -31,21 +31,24 @@ def validate(arguments: Any) -> Validated:
     with tempfile.TemporaryDirectory(prefix="eyas-validate-") as folder:
         scratch = Path(folder)
         reach = ReadableRoots(request.roots, scratch / "sources")
-        spec = _spec(request, reach)
+        spec = spec_of(request, reach)
         reach = with_kinds(spec, reach)
         accepted = _profile(request.against) if request.against else None
-        to = Path(request.folder) if request.folder else scratch
-        tables = None
-        if _is_spec(request.source):
-            tables = judge_tables(spec, reach, accepted.tables if accepted else {}, to, scratch / "validation")
-        judged = judge(open_interactions(spec, reach), spec, accepted, time.time(), to / QUARANTINE, scratch / "validation", tables)
-        _write(to, judged)
-    refused = refusal(judged.report)
-    return Validated(report=judged.report, refusal=str(refused) if refused else None)
+        report, refused = report_of(spec, reach, accepted, Path(request.folder) if request.folder else scratch)
+    return Validated(report=report, refusal=str(refused) if refused else None)
 
 
-def _spec(request: ValidateRequest, reach: ReadableRoots) -> RecommenderSpec:
-    if _is_spec(request.source):
+def report_of(spec: RecommenderSpec, reach: ReadableRoots, accepted: Profile | None, to: Path) -> tuple[Report, BadData | None]:
+    """Validates the rows as a run does, and writes the report and the bad rows to a folder. Returns the report and the refusal, if any."""
+    scratch = reach.scratch / "validation"
+    tables = judge_tables(spec, reach, accepted.tables if accepted else {}, to, scratch)
+    judged = judge(open_interactions(spec, reach), spec, accepted, time.time(), to / QUARANTINE, scratch, tables)
+    _write(to, judged)
+    return judged.report, refusal(judged.report)
+
+
+def spec_of(request: ValidateRequest, reach: ReadableRoots) -> RecommenderSpec:
+    if is_spec(request.source):
         path = Path(request.source)
         try:
             return parse_spec(path.read_text(encoding="utf-8"), path.name)
@@ -54,12 +57,11 @@ def _spec(request: ValidateRequest, reach: ReadableRoots) -> RecommenderSpec:
     names = open_source(Place(uri=request.source), reach, ()).frame.collect_schema().names()
     columns = {role: request.columns.get(role) or _guess_column(role, names, request.source) for role in COLUMN_NAMES}
     schema = {**columns, "label": {"column": columns["label"], "positive": request.positive}}
-    items = {"uri": request.source, "key": columns["item"]}
-    document = {"name": "file", "data": {"interactions": {"uri": request.source}, "items": items}, "schema": schema}
+    document = {"name": "file", "data": {"interactions": {"uri": request.source}}, "schema": schema}
     return read(RecommenderSpec, document, request.source)
 
 
-def _is_spec(source: str) -> bool:
+def is_spec(source: str) -> bool:
     return Path(source).suffix.lower() in _SPECS
 
 

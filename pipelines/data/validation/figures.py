@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.data.validation.columns import InteractionColumns
 from pipelines.data.validation.profile import Profile
 from pipelines.data.validation.sifting import Sifted
+from shared.contracts.schema import NO_LABEL, NO_TIME
 from shared.contracts.validation import CheckLimits, Validate, ValidateTable
 from shared.contracts.validation_report import Check, FaultyFile
 from shared.domain.soundness import verdict
@@ -50,8 +51,11 @@ def item_check(sifted: Sifted, column: str, table: str, settings: Validate) -> C
 
 
 def batch_checks(profile: Profile, columns: InteractionColumns, settings: Validate) -> Iterator[Check]:
-    repeats = f"{percent(profile.repeats)} of the rows repeat the user, item and time of another row"
-    yield check("repeats", None, profile.repeats, settings.repeats, repeats)
+    if columns.time != NO_TIME:
+        repeats = f"{percent(profile.repeats)} of the rows repeat the user, item and time of another row"
+        yield check("repeats", None, profile.repeats, settings.repeats, repeats)
+    if columns.label == NO_LABEL:
+        return
     low, high = settings.positives
     balanced = (low is None or profile.positives >= low) and (high is None or profile.positives <= high)
     wanted = f"; expected {percent(low or 0)} to {percent(1 if high is None else high)}" if not balanced else ""

@@ -47,7 +47,7 @@ def judge(
     good rows are read."""
     settings = spec.data.validate_
     columns = columns_of(source, spec)
-    text, lacking = columns.texts.get(columns.item), _unknown_items(columns, tables)
+    text, lacking = columns.texts.get(columns.item), _unknown_items(columns, tables) if spec.data.items else None
     wanted = RowRules(row_rules(columns, settings, now), settings.unique, tuple(settings.nulls), lacking, columns.viewed())
     source, sifted = _sifted(source, wanted, quarantine, scratch)
     if tables and text:

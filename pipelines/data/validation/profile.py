@@ -18,6 +18,7 @@ from pipelines.data.validation.grouping import KEY, grouped
 from pipelines.data.validation.keys import KeyCounts, KeySums, is_drawn
 from pipelines.data.validation.tableprofile import TableProfile
 from pipelines.data.validation.values import MOST_COLUMNS, SAMPLED_ROWS, Column, column_of, is_category, is_number
+from shared.contracts.schema import NO_LABEL
 from shared.contracts.strict import Strict
 from shared.contracts.validation_report import TableName
 
@@ -64,7 +65,8 @@ def profile_of(frame: pl.LazyFrame, columns: InteractionColumns, scratch: Path) 
 
 def profiled(columns: InteractionColumns) -> tuple[str, ...]:
     others = [name for name in columns.others if is_number(columns.types[name]) or is_category(columns.types[name])]
-    return (columns.label, *others[: MOST_COLUMNS - 1])
+    label = () if columns.label == NO_LABEL else (columns.label,)
+    return (*label, *others[: MOST_COLUMNS - 1])
 
 
 def _keyed(frame: pl.LazyFrame, key: str, numbers: Mapping[str, pl.Expr], scratch: Path) -> KeySums:

@@ -12,6 +12,7 @@ import polars as pl
 from pipelines.data.item_membership import is_known
 from pipelines.data.times import is_text
 from pipelines.data.validation.columns import InteractionColumns
+from shared.contracts.schema import EPOCH_UNITS
 from shared.contracts.validation import Validate
 from shared.domain.entity_ids import LONGEST_ID
 
@@ -19,7 +20,10 @@ UNKNOWN = "not in the items table"
 LATEST_SECOND = 1e11
 """The year 5138: larger times are in milliseconds or finer."""
 WIDER = (pl.UInt64, pl.Int128, pl.UInt128)
-_ADVICE = "write it as 2026-01-31T18:30:00Z (without a zone it means UTC), or as seconds since 1970"
+_ADVICE = (
+    "write it as 2026-01-31T18:30:00Z (without a zone it means UTC) or as seconds since 1970, or set its format, such as "
+    "schema.time: {{column: date, format: '%d.%m.%Y'}}"
+)
 
 
 @dataclass(frozen=True)
@@ -113,14 +117,17 @@ def _times(columns: InteractionColumns, settings: Validate, now: float) -> Itera
     column, time = columns.time, columns.seconds()
     yield _missing(column, columns)
     yield from _endless(column, columns)
-    if is_text(columns.types[column]):
+    form = columns.times.format
+    if is_text(columns.types[column]) or form not in (None, *EPOCH_UNITS):
         bad = time.is_null() & pl.col(column).is_not_null()
-        says = f"column '{column}' has '{{example}}', which is not an ISO 8601 time; {_ADVICE}"
+        wanted = "an ISO 8601 time" if form is None else f"a time of the form {form}".replace("{", "{{").replace("}", "}}")
+        says = f"column '{column}' has '{{example}}', which is not {wanted}; {_ADVICE}"
         yield RowRule(column, "not a time", bad, says, the_bad(bad, pl.col(column).cast(pl.String)).min().str.slice(0, 40))
     latest = now + settings.future.total_seconds()
     if columns.types[column].is_numeric():
         finer = time.is_finite() & (time > LATEST_SECOND)
-        says = f"column '{column}' goes up to {{example}}, not in seconds; divide milliseconds by 1000"
+        advice = f"for milliseconds set schema.time: {{{{column: {column}, format: ms}}}}"
+        says = f"column '{column}' goes up to {{example}}, not in seconds; {advice}"
         yield RowRule(column, "not in seconds", finer.fill_null(False), says, the_bad(finer, time).max())
         future = time.is_finite() & (time > latest) & (time <= LATEST_SECOND)
     else:

@@ -13,6 +13,7 @@ from pipelines.data.ids import PREFIX, text_of
 from pipelines.data.sources import SourceRows, readable
 from pipelines.data.validation.repeats import mark_repeats
 from pipelines.data.validation.rows import RowRule, the_bad
+from shared.contracts.schema import NO_LABEL, NO_TIME
 
 REPEATED = "repeats an earlier row"
 HELPER = "validation."
@@ -147,7 +148,11 @@ def _write(source: SourceRows, left_out: Sequence[tuple[pl.Expr, str]], path: Pa
     path.parent.mkdir(parents=True, exist_ok=True)
     with readable(source.name):
         names = source.frame.collect_schema().names()
-        shown = {name: text_of(name) if text_of(name) in names else name for name in names if not name.startswith((HELPER, PREFIX))}
+        shown = {
+            name: text_of(name) if text_of(name) in names else name
+            for name in names
+            if not name.startswith((HELPER, PREFIX, NO_TIME, NO_LABEL))
+        }
         columns = [pl.col(column).alias(_apart(name)) for name, column in shown.items()]
         apart.select(pl.col(_ROW).alias("row"), pl.col(_REASON).alias("reason"), *columns).sink_parquet(path)
 

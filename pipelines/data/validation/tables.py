@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -73,12 +73,17 @@ class JudgedTables:
 
 
 def judge_tables(
-    spec: RecommenderSpec, reach: ReadableRoots, accepted: Mapping[TableName, TableProfile], folder: Path, scratch: Path
+    spec: RecommenderSpec,
+    reach: ReadableRoots,
+    accepted: Mapping[TableName, TableProfile],
+    folder: Path,
+    scratch: Path,
+    further_items: Sequence[pl.LazyFrame] = (),
 ) -> JudgedTables:
     """Validates the tables. Writes bad rows to the quarantine in `folder`, if there are any. `scratch` must exist as long as the good rows
-    are read."""
+    are read. `further_items`: items besides those of the interactions, if there is no items table."""
     keys = spec.data.validate_.range
-    items = spec.data.items, open_items(spec, reach), keys.get(spec.schema_.item, (0.0, None))
+    items = spec.items_table(), open_items(spec, reach, further_items), keys.get(spec.schema_.item, (0.0, None))
     judged = _judge("items", *items, spec, accepted.get("items"), folder, scratch / "items")
     people = open_users(spec, reach)
     if spec.data.users is None or people is None:

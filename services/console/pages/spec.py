@@ -10,7 +10,8 @@ from services.console.api import Api, ApiProblem, Json, at
 from services.console.page import Pages
 from services.console.render import onwards, page
 from services.console.session import SubmittedForm, integer
-from services.console.specs import DiffLine, changes, full_text, placed, short
+from services.console.specs import DiffLine, changes, full_text, short
+from shared.contracts.spec_lines import placed_faults
 from shared.domain.segments import way
 
 pages = Pages()
@@ -91,7 +92,7 @@ async def _checked(request: Request, api: Api, name: str, form: SubmittedForm) -
         generation=recommender["generation"],
         text=text,
         detail=detail,
-        errors=await run_in_threadpool(placed, text, errors),
+        errors=await run_in_threadpool(placed_faults, text, [(error["field"], error["message"]) for error in errors]),
         valid=valid,
         plan=plan,
         compared=await run_in_threadpool(_changes, recommender, valid) if valid else None,

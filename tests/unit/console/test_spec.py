@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.console import specs
 from services.console.pages import spec as spec_page
-from services.console.specs import MOST_LINES, changes, full_text, line_of, nodes_of, placed, short
-from shared.contracts import yaml12
+from services.console.specs import MOST_LINES, changes, full_text, short
+from shared.contracts import spec_lines, yaml12
 from shared.contracts.spec import parse_spec
+from shared.contracts.spec_lines import placed_faults
 from shared.domain.access import Role
 from tests.support.api_world import document
 from tests.unit.console.conftest import Visitor
@@ -63,20 +63,21 @@ def test_changes_hold_every_line_that_differs(before, after):
     "field, line", [("name", 1), ("rollout.steps.1", 5), ("rollout.analysis.nothing", 6), ("nothing", None), ("rollout.steps.9", 3)]
 )
 def test_a_field_is_found_in_its_line(field, line):
-    assert line_of(nodes_of("name: m\nrollout:\n  steps:\n  - 0.1\n  - 0.5\n  analysis: {}\n"), field) == line
-    assert line_of(nodes_of("a: ["), field) is None is line_of(nodes_of("- a"), field)
+    text = "name: m\nrollout:\n  steps:\n  - 0.1\n  - 0.5\n  analysis: {}\n"
+    assert [fault.line for fault in placed_faults(text, [(field, "is wrong")])] == [line]
+    assert [fault.line for broken in ("a: [", "- a") for fault in placed_faults(broken, [(field, "is wrong")])] == [None, None]
 
 
 @pytest.mark.requirement("U-13")
 def test_a_text_with_many_faults_is_composed_once_and_within_bounds(monkeypatch):
     asked = []
-    monkeypatch.setattr(specs, "compose", lambda *given: asked.append(given) or yaml12.compose(*given))
+    monkeypatch.setattr(spec_lines, "compose", lambda *given: asked.append(given) or yaml12.compose(*given))
     text = "".join(f"n{number}: 1\n" for number in range(200))
-    errors = [{"field": f"n{number}", "message": "unknown"} for number in range(100)]
-    assert [one["line"] for one in placed(text, errors)] == list(range(1, 101))
+    errors = [(f"n{number}", "unknown") for number in range(100)]
+    assert [fault.line for fault in placed_faults(text, errors)] == list(range(1, 101))
     assert len(asked) == 1
     for costly in ("[" * 30_000, "a: [" + "1, " * 20_000 + "]", "a: 1\n" + "#" * 70_000):
-        assert placed(costly, errors[:1])[0]["line"] is None
+        assert placed_faults(costly, errors[:1])[0].line is None
 
 
 @pytest.mark.requirement("U-13")
@@ -91,7 +92,7 @@ def test_long_texts_are_not_compared_line_by_line():
 def test_pages_read_and_write_specs_in_another_thread_than_the_event_loops(written, visitor, monkeypatch):
     """The test's client runs the event loop in the main thread."""
     workers = []
-    for name in ("short", "full_text", "placed", "changes"):
+    for name in ("short", "full_text", "placed_faults", "changes"):
         act = getattr(spec_page, name)
         monkeypatch.setattr(spec_page, name, lambda *given, act=act: workers.append(threading.current_thread()) or act(*given))
     assert visitor.get(f"{PAGE}?from=1&to=2").status_code == 200

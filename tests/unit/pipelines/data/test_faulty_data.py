@@ -96,7 +96,7 @@ UNREADABLE: list[tuple[str, bytes | None, str]] = [
     (
         "ragged.csv",
         b"userId,movieId,rating,at\n1,2,3,4\n1,2,3,4,5\n",
-        "ragged.csv: cannot be read: rows have different lengths[^.]*$",
+        "ragged.csv: cannot be read: rows have different lengths[^.]*set csv: {separator: ...} if another one is used$",
     ),
     ("none-*.parquet", None, "none-\\*.parquet: no file matches"),
 ]

@@ -254,7 +254,7 @@ def test_a_log_with_a_fault_is_refused(subtests: pytest.Subtests, tmp_path: Path
 
 
 SPECS: list[tuple[dict[str, str], list[Any], str]] = [
-    ({"page": "at"}, [KEYS], "schema: page cannot be 'at', which another field names"),
+    ({"page": "at"}, [KEYS], "schema: page: column 'at' is already the time; name another column"),
     ({}, [KEYS, sequence()], "features: sequence: pages needs schema.page, the column of pages"),
     ({"page": "page"}, [KEYS, sequence(liked=True)], "sequence: set liked or pages, not both; page views are never positives"),
     (
