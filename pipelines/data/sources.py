@@ -22,6 +22,8 @@ from polars.exceptions import PolarsError
 
 from pipelines.data.corrupt_files import sound_files
 from pipelines.data.databases import query_rows
+from pipelines.data.lake import TableVersion, open_table
+from pipelines.data.partitions import FILE, Partitions
 from pipelines.data.recbole import scan_typed
 from pipelines.data.spill import spill_chunks
 from pipelines.data.text_files import recognised, scan_text
@@ -30,8 +32,9 @@ from pipelines.data.tfrecord.reader import scan_tfrecord
 from shared.contracts.sources import Place, TextFormat
 from shared.contracts.validation_report import FaultyFile
 from shared.datafiles import data_files, data_objects, is_object, kind_of
+from shared.datafiles.local import base_folder
 from shared.datafiles.object_store import ObjectStore
-from shared.datafiles.objects import layout
+from shared.datafiles.objects import base_key, layout
 from shared.domain.entity_ids import UNFIXED, IdHash, IdKinds
 from shared.domain.errors import BadData
 
@@ -76,6 +79,8 @@ class SourceRows:
     frame: pl.LazyFrame
     scan: Callable[[Sequence[Path]], pl.LazyFrame] | None = None
     faulty: tuple[FaultyFile, ...] = ()
+    partitions: Partitions | None = None
+    table: TableVersion | None = None
 
     @property
     def has_types(self) -> bool:
@@ -92,15 +97,19 @@ class SourceRows:
         return self.files[0].name if len(self.files) == 1 and self.uri.endswith(self.files[0].name) else self.uri
 
     def digest(self) -> str:
-        """Returns sha256 over the files' digests, in the order of their names."""
-        digest = hashlib.sha256()
+        """Returns sha256 over the files' digests, in the order of their names, with their partitions and the version of the table."""
+        digest = hashlib.sha256(str(self.table).encode() if self.table else b"")
         for path in self.files:
             with path.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
+            if self.partitions and self.partitions.names:
+                digest.update(self.partitions.mark(path))
         return digest.hexdigest()
 
     def changed_at(self) -> datetime:
-        """Returns when the newest of the files was changed. Rows of a database are as new as their copy."""
+        """Returns when the newest of the files, or the version of the table, was written. Rows of a database are as new as their copy."""
+        if self.table is not None:
+            return self.table.written
         return datetime.fromtimestamp(max(path.stat().st_mtime for path in self.files), UTC)
 
     def without_broken(self) -> SourceRows:
@@ -125,15 +134,17 @@ def open_source(
     one other is good. `as_text`: columns to read as text from files without types (CSV, TSV)."""
     faulty: list[FaultyFile] = []
     text = tuple(place.names.get(column, column) for column in as_text)
-    files, scan = _queried(place, reach) if place.query is not None else _filed(place, reach, columns, faulty if spare else None, text)
-    scan = _named(scan, place)
+    if place.query is not None:
+        source = _queried(place, reach)
+    else:
+        source = _table(place, reach) or _filed(place, reach, columns, faulty if spare else None, text)
+    scan = _named(source.frame, place)
     _check_columns(scan, place.label, columns)
     with readable(place.label):
         if scan.head(1).collect().is_empty():
             raise BadData(f"{place.label}: header without rows")
-    one_by_one = place.query is None and kind_of(files[0].name) != "tfrecord"
-    again = partial(_scanned, place, reach, text) if one_by_one else None
-    return SourceRows(place.label, tuple(files), scan, again, tuple(faulty))
+    again = source.scan
+    return replace(source, frame=scan, scan=None if again is None else lambda files: _named(again(files), place), faulty=tuple(faulty))
 
 
 @contextmanager
@@ -145,27 +156,30 @@ def readable(name: str) -> Iterator[None]:
         raise BadData(f"{name}: cannot be read: {_reason(error)}") from error
 
 
-def scan_files(files: Sequence[Path], scratch: Path, as_text: Collection[str] = (), csv: TextFormat = _RECOGNISED) -> pl.LazyFrame:
-    """Scans files of one kind; copies them to the scratch if needed. `as_text`: columns of files without types."""
+def scan_files(
+    files: Sequence[Path], scratch: Path, as_text: Collection[str] = (), csv: TextFormat = _RECOGNISED, file: str | None = None
+) -> pl.LazyFrame:
+    """Scans files of one kind; copies them to the scratch if needed. `as_text`: columns of files without types. `file`: name of a further
+    column with the path of each row's file."""
     kinds = {kind_of(path.name) for path in files}
     if len(kinds) > 1:
         raise BadData(f"{files[0].parent}: files of different kinds cannot be read together: {', '.join(sorted(map(str, kinds)))}")
     match kinds.pop():
         case "parquet":
-            return pl.scan_parquet(list(files), glob=False)
+            return pl.scan_parquet(list(files), glob=False, include_file_paths=file)
         case "typed":
             return scan_typed(files)
         case "jsonl":
-            return pl.scan_ndjson(list(files), infer_schema_length=_INFERRED)
+            return pl.scan_ndjson(list(files), infer_schema_length=_INFERRED, include_file_paths=file)
         case "tfrecord":
             return scan_tfrecord(files, scratch / "rows", str(files[0] if len(files) == 1 else files[0].parent))
         case _:
-            return _scan_text(files, scratch, as_text, csv)
+            return _scan_text(files, scratch, as_text, csv, file)
 
 
-def _scan_text(files: Sequence[Path], scratch: Path, as_text: Collection[str], csv: TextFormat) -> pl.LazyFrame:
+def _scan_text(files: Sequence[Path], scratch: Path, as_text: Collection[str], csv: TextFormat, file: str | None) -> pl.LazyFrame:
     """Scans by the first file's form and column names; a column is integer only if it is integer in every file."""
-    scans = scan_text(files, recognised(files[0], csv), scratch, as_text)
+    scans = scan_text(files, recognised(files[0], csv), scratch, as_text, file)
     if len(scans) == 1:
         return scans[0]
     with readable(str(files[0])):
@@ -175,16 +189,22 @@ def _scan_text(files: Sequence[Path], scratch: Path, as_text: Collection[str], c
     return pl.concat([scan.select(names) for scan in scans], how="vertical_relaxed")
 
 
-def _queried(place: Place, reach: ReadableRoots) -> tuple[Sequence[Path], pl.LazyFrame]:
+def _queried(place: Place, reach: ReadableRoots) -> SourceRows:
     assert place.query is not None and place.database is not None
     query, database, mark = place.query, place.database, _mark(place)
     spilled = reach.once(f"rows {mark}", lambda: spill_chunks(query_rows(query, database), reach.scratch / mark, place.label))
-    return spilled.files, spilled.frame
+    return SourceRows(place.label, spilled.files, spilled.frame)
+
+
+def _table(place: Place, reach: ReadableRoots) -> SourceRows | None:
+    mark = _mark(place)
+    table = reach.once(f"table {mark}", lambda: open_table(place, reach.roots, reach.scratch / mark))
+    return None if table is None else SourceRows(place.label, table.files, table.frame, table=table.version)
 
 
 def _filed(
     place: Place, reach: ReadableRoots, columns: Sequence[str], faulty: list[FaultyFile] | None, as_text: Collection[str]
-) -> tuple[Sequence[Path], pl.LazyFrame]:
+) -> SourceRows:
     """Opens files; appends faulty ones to `faulty`, if given."""
     assert place.uri is not None
     uri, mark = place.uri, _mark(place)
@@ -192,32 +212,42 @@ def _filed(
     files = reach.once(f"objects {mark}", lambda: _fetched(place, reach)) if is_object(uri) else data_files(uri, reach.roots)
     if kind_of(files[0].name) == "tfrecord":
         rows = reach.once(f"rows {mark}", lambda: scan_files(files, scratch))
-        return [*files, *(beside(path) for path in files if beside(path).exists())], rows
+        return SourceRows(place.label, (*files, *(beside(path) for path in files if beside(path).exists())), rows)
+    partitions = Partitions.of(files, scratch if is_object(uri) else base_folder(uri, reach.roots), uri)
+    wanted = [column for column in (place.names.get(name, name) for name in columns) if column not in partitions.names]
 
     def look(path: Path) -> None:
-        named = uri if len(files) == 1 else str(path)
-        _check_columns(scan_files([path], scratch, csv=place.csv), named, [place.names.get(column, column) for column in columns])
+        _check_columns(scan_files([path], scratch, csv=place.csv), uri if len(files) == 1 else str(path), wanted)
 
+    sound: Sequence[Path] = files
     if faulty is None:
         for path in files:
             look(path)
-        return files, scan_files(files, scratch, as_text, place.csv)
-    sound, others = sound_files(files, look)
-    faulty += others
-    return sound, scan_files(sound, scratch, as_text, place.csv)
+    else:
+        sound, others = sound_files(files, look)
+        faulty += others
+    scan = partial(_scanned, scratch, as_text, place.csv, partitions)
+    if partitions.names:
+        with readable(uri):
+            reach.once(f"partitions {mark}", lambda: partitions.check(scan_files(sound, scratch, as_text, place.csv, FILE)))
+    return SourceRows(place.label, tuple(sound), scan(sound), scan, partitions=partitions)
 
 
-def _scanned(place: Place, reach: ReadableRoots, as_text: Collection[str], files: Sequence[Path]) -> pl.LazyFrame:
-    return _named(scan_files(files, reach.scratch / _mark(place), as_text, place.csv), place)
+def _scanned(scratch: Path, as_text: Collection[str], csv: TextFormat, partitions: Partitions, files: Sequence[Path]) -> pl.LazyFrame:
+    if not partitions.names:
+        return scan_files(files, scratch, as_text, csv)
+    with readable(partitions.uri):
+        return partitions.added(scan_files(files, scratch, as_text, csv, FILE), as_text)
 
 
 def _fetched(place: Place, reach: ReadableRoots) -> list[Path]:
-    """Fetches each object under its own name and with its own time, into a folder numbered by its position."""
+    """Fetches each object under its own name, below its partitions, and with its own time, into a folder numbered by its position."""
     assert place.uri is not None
-    store = ObjectStore()
+    store, base = ObjectStore(), base_key(place.uri)
     paths = []
     for number, data_object in enumerate(data_objects(place.uri, reach.roots, store)):
-        path = reach.scratch / _mark(place) / f"{number:06}" / data_object.key.rsplit("/", 1)[-1]
+        *folders, name = data_object.key.removeprefix(base).split("/")
+        path = Path(reach.scratch, _mark(place), f"{number:06}", *(folder for folder in folders if "=" in folder), name)
         store.fetch(data_object.uri, path, data_object.tag)
         for other in layout(data_object, store):
             store.fetch(other.uri, beside(path), other.tag)

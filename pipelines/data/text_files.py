@@ -24,8 +24,8 @@ def recognised(path: Path, settings: TextFormat) -> RecognisedText:
         return recognise(stream.read(SAMPLE), str(path), settings)
 
 
-def scan_text(files: Sequence[Path], form: RecognisedText, scratch: Path, as_text: Collection[str]) -> list[pl.LazyFrame]:
-    """Scans each file. `as_text`: columns to read as text."""
+def scan_text(files: Sequence[Path], form: RecognisedText, scratch: Path, as_text: Collection[str], file: str | None) -> list[pl.LazyFrame]:
+    """Scans each file. `as_text`: columns to read as text. `file`: name of a further column with the path of each row's file."""
     scan = partial(
         pl.scan_csv,
         infer_schema_length=_INFERRED,
@@ -36,9 +36,10 @@ def scan_text(files: Sequence[Path], form: RecognisedText, scratch: Path, as_tex
         new_columns=None if form.has_header else list(form.columns),
     )
     if form.is_plain:
-        return [scan(path, separator=form.separator) for path in files]
+        return [scan(path, separator=form.separator, include_file_paths=file) for path in files]
     separator, quote = (form.separator, '"') if len(form.separator) == 1 else (_UNIT, None)
-    return [scan(_rewritten(path, form, scratch), separator=separator, quote_char=quote) for path in files]
+    scans = [scan(_rewritten(path, form, scratch), separator=separator, quote_char=quote) for path in files]
+    return scans if file is None else [rows.with_columns(pl.lit(str(path)).alias(file)) for path, rows in zip(files, scans, strict=True)]
 
 
 def _rewritten(path: Path, form: RecognisedText, scratch: Path) -> Path:

@@ -28,6 +28,7 @@ from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.dedup import thin
 from pipelines.data.ids import USER_IDS, text_of, with_kinds, without_texts, write_user_ids
 from pipelines.data.interactions import from_file, latest, open_interactions, read_events, views_from_events
+from pipelines.data.lake import TableVersion
 from pipelines.data.pages import of_users, views
 from pipelines.data.sources import ReadableRoots, SourceRows, readable
 from pipelines.data.split import SplitRows, split
@@ -74,6 +75,7 @@ class Interactions:
     validation: dict[str, Any]
     pages: pl.LazyFrame | None = None
     """Page views, if the spec names them."""
+    table: TableVersion | None = None
 
 
 def run(context: Context) -> Outcome:
@@ -133,6 +135,11 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         "validation": interactions.validation,
         FACT: record.model_dump(mode="json"),
     }
+    read = {"interactions": interactions.table, "items": table.table, "users": people.table if people else None}
+    versions = {name: str(version) for name, version in read.items() if version is not None}
+    if versions:
+        facts["versions"] = versions
+        log.info("tables: read %s", " ".join(f"{name}={version!r}" for name, version in versions.items()))
     if vectors.facts:
         facts["encoded"] = vectors.facts
     shutil.rmtree(reach.scratch, ignore_errors=True)  # holds second copies of fetched files
@@ -171,7 +178,7 @@ def _full(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
         pages = pl.concat([pages, views_from_events(stretches)]) if pages is not None else None
     facts["dropped"] = admitted.dropped
     pages = _since(context, pages, frame) if pages is not None else None
-    return Interactions(_since(context, frame, frame), source.name, tuple(digests), facts, extra, admitted.facts, pages)
+    return Interactions(_since(context, frame, frame), source.name, tuple(digests), facts, extra, admitted.facts, pages, source.table)
 
 
 def _warm(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Interactions:

@@ -57,7 +57,8 @@ def card(ctx: typer.Context, name: Name, version: Called, as_json: AsJson = Fals
     span = " to ".join(when(data[end]) or "?" for end in ("oldest", "newest"))
     counts = ", ".join(f"{value:,.0f} {part}" for part, value in data["rows"].items())
     say(f"{name}: run {card['run']}, {lineage['cause']}" + (f", from version {lineage['parent']}" if lineage["parent"] else ""))
-    say(f"data: {counts}; {span}; {data['fingerprint'][:24]}")
+    versions = "".join(f"; {source}: {version}" for source, version in data.get("versions", {}).items())
+    say(f"data: {counts}; {span}; {data['fingerprint'][:24]}{versions}")
     for fit in card.get("fits", ()):
         epochs = "" if fit["epochs"] is None else f"; epochs, sweeps or trees: {fit['epochs']}"
         label = "candidate (evaluated)" if fit["stage"] == "train" else "refit (serves)"

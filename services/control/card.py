@@ -54,7 +54,8 @@ def _data(etl: Manifest, lineage: Lineage) -> CardData:
     times = {name: datetime.fromtimestamp(split[name], UTC) for name in ("oldest", "cut", "newest") if name in split}
     rows = {name.removeprefix("rows."): value for name, value in etl.metrics.items() if name.startswith("rows.")}
     data = lineage.data
-    return CardData(snapshot=lineage.snapshot, digest=data.digest, fingerprint=data.fingerprint, rows=rows, **times)
+    versions = etl.facts.get("versions", {})
+    return CardData(snapshot=lineage.snapshot, digest=data.digest, fingerprint=data.fingerprint, versions=versions, rows=rows, **times)
 
 
 def _fits(published: Mapping[str, Manifest]) -> Iterator[CardFit]:

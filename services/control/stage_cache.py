@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from services.control.model_lineage import line_of
@@ -13,7 +13,7 @@ from shared.contracts.items_table import ITEMS_TABLE
 from shared.contracts.plans import TAKES, estimators, stage_parts
 from shared.contracts.records import AttemptLineage, DataLineage, Lineage
 from shared.contracts.refit import REFIT
-from shared.contracts.sources import Contents, Place
+from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files, Manifest, digest_of
 from shared.contracts.validation_report import ACCEPTED, PROFILE
@@ -68,7 +68,7 @@ class StageCache:
                 return ReuseBasis(parts=parts, why="written user values are read again by each run")
             if any(place.query for place in _places(record, spec)):
                 return ReuseBasis(parts=parts, why="the database is queried again by each run")
-            if not all(self._data.fingerprint(uri, contents) for uri, contents in _uris(record, spec)):
+            if not all(self._fingerprint(place) for place in _places(record, spec)):
                 return ReuseBasis(parts=parts, why="the control plane cannot check the data for changes")
         if stage == "evaluate" and estimators(spec):
             return ReuseBasis(parts=parts, why=_LOG)
@@ -112,8 +112,11 @@ class StageCache:
         return parts | (self.data_parts(record, spec) if stage == "etl" else {})
 
     def data_parts(self, record: RunRecord, spec: RecommenderSpec) -> dict[str, str]:
-        uris = _uris(record, spec)
-        return {f"{_DATA}{name}": mark for uri, contents in uris for name, mark in self._data.fingerprint(uri, contents).items()}
+        places = _places(record, spec)
+        return {f"{_DATA}{name}": mark for place in places for name, mark in self._fingerprint(place).items()}
+
+    def _fingerprint(self, place: Place) -> Mapping[str, str]:
+        return {} if place.uri is None else self._data.fingerprint(place.uri, place.contents, place.version)
 
     def inputs(self, record: RunRecord, spec: RecommenderSpec, stage: str, done: Sequence[StageDone]) -> dict[str, Files]:
         """Returns the files that a stage reads: of earlier stages (only these, so that it can't depend on others), and of the version that
@@ -241,10 +244,6 @@ def _places(record: RunRecord, spec: RecommenderSpec) -> tuple[Place, ...]:
     """Returns what etl reads: a warm run takes its interactions from the events alone."""
     warm = record.spec.mode == "warm"
     return tuple(place for name, place in spec.places().items() if not (warm and name.startswith("data.interactions")))
-
-
-def _uris(record: RunRecord, spec: RecommenderSpec) -> tuple[tuple[str, Contents], ...]:
-    return tuple((place.uri, place.contents) for place in _places(record, spec) if place.uri is not None)
 
 
 def takes_events(record: RunRecord, spec: RecommenderSpec) -> bool:

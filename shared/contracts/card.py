@@ -31,6 +31,9 @@ class CardData(Strict):
     snapshot: datetime = Field(description="Time when the data was read.")
     digest: str | None = Field(description="Digest of the data's content.")
     fingerprint: str = Field(description="Fingerprint of the files' names, sizes and modification times.")
+    versions: dict[str, str] = Field(
+        {}, exclude_if=lambda versions: not versions, description="Versions of the Delta and Iceberg tables that were read, by source."
+    )
     rows: dict[str, float] = Field(description="Number of rows by part: training, holdout, items.")
     oldest: datetime | None = Field(None, description="Time of the first interaction.")
     cut: datetime | None = Field(None, description="Time when the holdout begins.")

@@ -60,12 +60,19 @@ class Place(Strict):
         None,
         description="Files: Parquet, CSV (.csv, .tsv, .txt, .dat), JSON lines (.jsonl, .ndjson), text with types in the header (.inter, "
         ".item, .user) or TFRecord. A path, a glob or a folder, absolute or relative, under one of the operator's data roots, or "
-        "s3://BUCKET/KEY under one of them.",
+        "s3://BUCKET/KEY under one of them. A folder with the log of a Delta or Iceberg table is that table.",
     )
     csv: TextFormat = Field(
         TextFormat(),
         exclude_if=lambda settings: settings == TextFormat(),
         description="Form of delimited text, if it is not recognised rightly.",
+    )
+    version: int | None = Field(
+        None,
+        ge=0,
+        le=2**63 - 1,
+        exclude_if=lambda version: version is None,
+        description="Version of the Delta table, or snapshot id of the Iceberg table; default: the newest.",
     )
     query: Annotated[str, AfterValidator(_one_select)] | None = Field(
         None, description="One SELECT on the database that `from` names, instead of files."
@@ -84,6 +91,8 @@ class Place(Strict):
             raise ValueError(missing)
         if self.query is not None and self.csv != TextFormat():
             raise ValueError("csv: a query has no text; leave it out")
+        if self.version is not None and (self.uri is None or self.contents != "rows"):
+            raise ValueError("version: only Delta and Iceberg tables have versions; remove it")
         doubled = sorted({name for name in self.names.values() if list(self.names.values()).count(name) > 1})
         if doubled:
             raise ValueError(f"names: two columns have the name '{doubled[0]}'")

@@ -37,7 +37,7 @@ def kind_of(name: str) -> Kind | None:
 
 def of_a_folder(name: str) -> bool:
     """Returns whether a file in a folder is part of its data. As in Spark and Hive, names and folders that begin with '.' or '_' are
-    skipped, and so are .txt and .dat, unless the spec names the file itself."""
+    skipped, and so are .txt and .dat, unless the spec names the file itself; `_key=value` is a partition."""
     if name.lower().endswith((".txt", ".dat")):
         return False
-    return kind_of(name) is not None and not any(part.startswith((".", "_")) for part in name.split("/"))
+    return kind_of(name) is not None and not any(part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in name.split("/"))

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from shared.datafiles.kinds import ENDINGS, MAGIC, kind_of, of_a_folder
+from shared.datafiles.table_logs import LOGS, Format, log_format, part_of_table
 from shared.domain.errors import BadData, Invalid, Unsupported
 from shared.domain.object_uris import is_object
 
@@ -25,13 +26,18 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
         path = Path(pattern)
         if not path.exists() and (near := _near_file(_local(uri), allowed)):
             raise BadData(f"{uri}: file not found; did you mean '{near}'?")
-        return _of_folder(path, uri, allowed) if path.is_dir() else [_check_file(path, uri)]
+        if path.is_dir():
+            return _of_folder(path, uri, allowed)
+        file = _check_file(path, uri)
+        _check_no_table([file], uri)
+        return [file]
     paths = [Path(path) for path in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 (an absolute pattern)
     for path in paths:
-        _check_allowed(str(path), uri, allowed)
+        check_allowed(str(path), uri, allowed)
     files = [_check_file(path, uri) for path in paths if not path.is_dir()]
     if not files:
         raise BadData(f"{uri}: no file matches")
+    _check_no_table(files, uri)
     return files
 
 
@@ -47,22 +53,53 @@ def _of_folder(folder: Path, uri: str, allowed: Sequence[str]) -> list[Path]:
     """Returns all data files in the folder and below; ignores other files."""
     paths = sorted(path for path in folder.rglob("*") if of_a_folder(path.relative_to(folder).as_posix()) and path.is_file())
     for path in paths:
-        _check_allowed(str(path), uri, allowed)
+        check_allowed(str(path), uri, allowed)
+    _check_no_table([*paths, folder / "any"], uri)
     if not paths:
         raise BadData(f"{uri}: the folder has no data files (their names end in {ENDINGS})")
     return [_check_file(path, uri) for path in paths]
 
 
+def table_format(folder: Path) -> Format | None:
+    """Returns the format if the folder is a table whose rows a log defines."""
+    for name in LOGS.values():
+        if (folder / name).is_dir():
+            format = log_format(name, [path.name for path in (folder / name).glob("*.metadata.json")])
+            if format is not None:
+                return format
+    return None
+
+
+def _check_no_table(files: Sequence[Path], uri: str) -> None:
+    """Rejects files of a table: its log, not its folder, says which of them have rows."""
+    folders = {folder for path in files for folder in (*path.parents, *Path(os.path.realpath(path)).parents)}
+    for folder in sorted(folders):
+        if format := table_format(folder):
+            raise part_of_table(uri, str(folder), format)
+
+
+def base_folder(uri: str, roots: Sequence[str]) -> Path:
+    """Returns the folder below which the folders of the uri's files may be partitions."""
+    pattern, _ = allowed_pattern(uri, roots)
+    if MAGIC & set(pattern):
+        return Path(_fixed_part(pattern))
+    return Path(pattern) if Path(pattern).is_dir() else Path(pattern).parent
+
+
 def allowed_pattern(uri: str, roots: Sequence[str]) -> tuple[str, list[str]]:
-    allowed = [os.path.realpath(_local(root)) for root in roots if not is_object(root)]
+    allowed = allowed_roots(roots)
     pattern = _placed(_local(uri), allowed)
     if not MAGIC & set(pattern):
-        _check_allowed(pattern, uri, allowed)
+        check_allowed(pattern, uri, allowed)
         return pattern, allowed
     if ".." in Path(pattern).parts:
         raise Invalid(f"{uri}: a pattern cannot have '..'")
-    _check_allowed(_fixed_part(pattern), uri, allowed)
+    check_allowed(_fixed_part(pattern), uri, allowed)
     return pattern, allowed
+
+
+def allowed_roots(roots: Sequence[str]) -> list[str]:
+    return [os.path.realpath(_local(root)) for root in roots if not is_object(root)]
 
 
 def _placed(path: str, allowed: Sequence[str]) -> str:
@@ -97,7 +134,7 @@ def _fixed_part(pattern: str) -> str:
     return str(Path(*parts[:fixed])) if fixed else "."
 
 
-def _check_allowed(path: str, uri: str, allowed: Sequence[str]) -> None:
+def check_allowed(path: str, uri: str, allowed: Sequence[str]) -> None:
     if not _is_allowed(path, allowed):
         listed = ", ".join(allowed) if allowed else "none are set"
         raise Invalid(f"{uri}: not under an allowed data root ({listed})")

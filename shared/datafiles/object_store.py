@@ -11,7 +11,7 @@ import re
 import ssl
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -91,14 +91,19 @@ class ObjectStore:
 
     def list(self, uri: str, most: int | None = _LONGEST) -> list[DataObject]:
         """Returns the objects whose URI begins with `uri`, sorted by key. Stores list whole folders; other objects are dropped here."""
-        bucket, prefix = split(uri)
         objects: list[DataObject] = []
+        for page in self.pages(uri):
+            objects += page
+            if most is not None and len(objects) > most:
+                raise Invalid(f"{uri}: more than {most:,} objects: use a narrower pattern")
+        return sorted(objects, key=lambda entry: entry.key)
+
+    def pages(self, uri: str) -> Iterator[Sequence[DataObject]]:
+        """Yields the same objects page by page, unordered."""
+        bucket, prefix = split(uri)
         with self.errors(uri.rstrip("/")):
             for page in obstore.list(self.client(uri)[0].store, prefix.rpartition("/")[0] or None, chunk_size=1_000):
-                objects += (DataObject.of(bucket, meta) for meta in page if meta["path"].startswith(prefix))
-                if most is not None and len(objects) > most:
-                    raise Invalid(f"{uri}: more than {most:,} objects: use a narrower pattern")
-        return sorted(objects, key=lambda entry: entry.key)
+                yield [DataObject.of(bucket, meta) for meta in page if meta["path"].startswith(prefix)]
 
     def find(self, uri: str) -> DataObject | None:
         """Returns None if the object or the bucket is missing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,9 +11,12 @@ from shared.datafiles.auxiliary_files import images_folder, images_in, images_ob
 from shared.datafiles.databases import databases
 from shared.datafiles.delimited import recognise
 from shared.datafiles.kinds import LAYOUT, kind_of
-from shared.datafiles.local import allowed_pattern, data_files
-from shared.datafiles.object_store import DataObject, ObjectStore
-from shared.datafiles.objects import allowed_key, data_objects, layout
+from shared.datafiles.lake_tables import lake_table
+from shared.datafiles.local import allowed_pattern, base_folder, data_files
+from shared.datafiles.object_store import ObjectStore
+from shared.datafiles.objects import allowed_key, base_key, data_objects, layout
+from shared.datafiles.partitions import partition_values
+from shared.datafiles.states import object_state, state
 from shared.domain.errors import BadData, EyasError, Invalid
 from shared.domain.object_uris import is_object
 from shared.domain.stage_reuse import part
@@ -36,11 +39,11 @@ class DataFiles:
         self._roots = tuple(roots)
         self._store = store
 
-    def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
-        """Returns, by file, its size and modification time, and an object's tag; one combined entry for many files. Empty if the files
-        cannot be read: the stage reports the reason."""
+    def fingerprint(self, uri: str, contents: Contents = "rows", version: int | None = None) -> Mapping[str, str]:
+        """Returns, by file, its size and modification time, and an object's tag; one combined entry for many files, and one for the version
+        of a table. Empty if the files cannot be read: the stage reports the reason."""
         try:
-            marks = self._marks(uri, contents)
+            marks = self._marks(uri, contents, version)
         except (EyasError, OSError):
             return {}
         return marks if len(marks) <= _NAMED else {f"{uri} ({len(marks)} files)": part(marks)}
@@ -76,20 +79,23 @@ class DataFiles:
     def header(self, place: Place) -> tuple[str, ...] | None:
         """Returns the columns of a CSV or TSV table under their names in the spec; None if they cannot be read cheaply."""
         try:
-            name, content = self._beginning(place.uri) if place.uri is not None else ("", b"")
+            name, content, partitions = self._beginning(place.uri) if place.uri is not None else ("", b"", ())
             if kind_of(name) not in ("csv", "tsv") or b"\n" not in content:
                 return None
             columns = recognise(content, name, place.csv).columns
         except (EyasError, OSError):
             return None
         names = {column: wanted for wanted, column in place.names.items()}
-        return tuple(names.get(column, column) for column in columns)
+        return tuple(names.get(column, column) for column in dict.fromkeys((*columns, *partitions)))
 
     def changed_at(self, place: Place) -> datetime | None:
         """Returns when the newest file of the place was changed; None for a query, or if the files cannot be found."""
         try:
             if place.uri is None:
                 return None
+            table = lake_table(place.uri, self._roots, self._store(), place.version)
+            if table is not None:
+                return table.changed
             if is_object(place.uri):
                 return max(entry.written for entry in data_objects(place.uri, self._roots, self._store()))
             newest = max(path.stat().st_mtime for path in data_files(place.uri, self._roots))
@@ -97,67 +103,55 @@ class DataFiles:
             return None
         return datetime.fromtimestamp(newest, UTC)
 
-    def _beginning(self, uri: str) -> tuple[str, bytes]:
-        """Returns the first file's name and its first bytes."""
+    def _beginning(self, uri: str) -> tuple[str, bytes, Iterable[str]]:
+        """Returns the first file's name, its first bytes, and the columns of its partitions."""
         if is_object(uri):
             store = self._store()
             item = data_objects(uri, self._roots, store)[0]
-            return item.key, bytes(store.part(item.uri, item.tag, 0, min(item.size, _HEADER)))
+            content = bytes(store.part(item.uri, item.tag, 0, min(item.size, _HEADER)))
+            return item.key, content, partition_values(Path(item.key), Path(base_key(uri)))
         path = data_files(uri, self._roots)[0]
         with path.open("rb") as file:
-            return path.name, file.read(_HEADER)
+            return path.name, file.read(_HEADER), partition_values(path, base_folder(uri, self._roots))
 
     def fault(self, place: Place) -> str | None:
         """Returns why the place cannot be read now by this process; else None."""
         try:
             if place.uri is not None:
-                self._marks(place.uri, place.contents)
+                self._marks(place.uri, place.contents, place.version)
             elif place.database is not None:
                 databases().url(place.database)
         except (EyasError, OSError) as error:
             return str(error)
         return None
 
-    def _marks(self, uri: str, contents: Contents) -> dict[str, str]:
+    def _marks(self, uri: str, contents: Contents, version: int | None) -> dict[str, str]:
         if contents != "rows":
             return self._beside(uri, contents)
+        table = lake_table(uri, self._roots, self._store(), version)
+        if table is not None:
+            return table.mark()
         if is_object(uri):
             store = self._store()
             objects = data_objects(uri, self._roots, store)
-            marks = {data_object.uri: _tagged(data_object) for data_object in objects}
+            marks = {data_object.uri: object_state(data_object) for data_object in objects}
             return marks | {other.uri: f"tag {other.tag}" for data_object in objects for other in layout(data_object, store)}
         files = data_files(uri, self._roots)
         beside = [path.with_name(path.name + LAYOUT) for path in files if kind_of(path.name) == "tfrecord"]
-        return {str(path): _state(path) for path in (*files, *(path for path in beside if path.is_file()))}
+        return {str(path): state(path) for path in (*files, *(path for path in beside if path.is_file()))}
 
     def _beside(self, uri: str, contents: Contents) -> dict[str, str]:
         if is_object(uri):
             store = self._store()
             if contents == "encoder":
-                return {uri: _tagged(single_object(uri, self._roots, store))}
-            return {data_object.uri: _tagged(data_object) for data_object in images_objects(uri, self._roots, store).values()}
+                return {uri: object_state(single_object(uri, self._roots, store))}
+            return {data_object.uri: object_state(data_object) for data_object in images_objects(uri, self._roots, store).values()}
         if contents == "encoder":
             path = single_file(uri, self._roots)
-            return {str(path): _state(path)}
-        return {str(path): _state(path) for path in images_in(images_folder(uri, self._roots))}
+            return {str(path): state(path)}
+        return {str(path): state(path) for path in images_in(images_folder(uri, self._roots))}
 
 
 def _check_size(uri: str, size: int, most: int) -> None:
     if size > most:
         raise Invalid(f"{uri}: larger than {most} bytes, the maximum")
-
-
-def _tagged(data_object: DataObject) -> str:
-    written = data_object.written.replace(tzinfo=None).isoformat(timespec="milliseconds")
-    return f"{data_object.size} bytes of {written}Z, tag {data_object.tag}"
-
-
-def _state(path: Path) -> str:
-    stat = path.stat()
-    return f"{stat.st_size} bytes of {_moment(stat.st_mtime_ns)}, changed {_moment(stat.st_ctime_ns)}"
-
-
-def _moment(nanoseconds: int) -> str:
-    """All digits, because they distinguish states of a file."""
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"

@@ -164,7 +164,7 @@ class StageOutputs(Protocol):
 
 
 class DataSource(Protocol):
-    def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
+    def fingerprint(self, uri: str, contents: Contents = "rows", version: int | None = None) -> Mapping[str, str]:
         """Returns a fingerprint by file that changes with the files of a uri; empty if this process cannot see them."""
 
 

@@ -255,7 +255,7 @@ class Data:
     def __init__(self) -> None:
         self.marks = {"a.csv": "1 byte", "b.csv": "1 byte"}
 
-    def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
+    def fingerprint(self, uri: str, contents: Contents = "rows", version: int | None = None) -> Mapping[str, str]:
         return {uri: self.marks[uri]} if uri in self.marks else {}
 
 

@@ -89,7 +89,7 @@ class WorldExecutor:
 class Data:
     """Data files that never change."""
 
-    def fingerprint(self, uri: str, contents: Contents = "rows") -> Mapping[str, str]:
+    def fingerprint(self, uri: str, contents: Contents = "rows", version: int | None = None) -> Mapping[str, str]:
         return {uri: "1 byte"}
 
 
