@@ -32,8 +32,8 @@ _CASTS = pl.ScanCastOptions(
     missing_struct_fields="insert",
     extra_struct_fields="ignore",
 )
-_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _UUID_LENGTH = 20
 """Characters of a UUID in Z85."""
 
@@ -102,7 +102,7 @@ def _vector_file(vector: Mapping[str, Any], uri: str) -> str | None:
     prefix, encoded = vector["pathOrInlineDv"][:-_UUID_LENGTH], vector["pathOrInlineDv"][-_UUID_LENGTH:]
     if vector["storageType"] != "u" or ".." in prefix or prefix.startswith("/") or ":" in prefix:
         raise Unsupported(f"{uri}: a deletion vector of the Delta table lies outside its folder, which is not supported")
-    uuid = UUID(bytes=base64.b85decode(encoded.encode().translate(bytes.maketrans(_Z85, _B85))))
+    uuid = UUID(bytes=base64.b85decode(encoded.encode().translate(bytes.maketrans(Z85, B85))))
     return f"{prefix}/deletion_vector_{uuid}.bin".lstrip("/")
 
 
@@ -117,7 +117,9 @@ def _without_deleted(files: Sequence[Path], names: Sequence[str], delta: DeltaTa
     folder.mkdir(parents=True, exist_ok=True)
     scanned = list(files)
     for uri, mask in zip(vectors["filepath"], vectors["selection_vector"], strict=True):
-        number = next(number for number, name in enumerate(names) if unquote(uri).endswith(f"/{unquote(name)}"))
+        number = next((number for number, name in enumerate(names) if unquote(uri).endswith(f"/{unquote(name)}")), None)
+        if number is None:
+            raise Unsupported(f"a file outside the folder of the Delta table has deleted rows, which is not supported: {uri}")
         scanned[number] = folder / f"{number:06}.parquet"
         rows = pl.concat([pl.scan_parquet(files[number], glob=False), pl.LazyFrame({FILE: mask})], how="horizontal")
         rows.filter(pl.col(FILE).fill_null(True)).drop(FILE).sink_parquet(scanned[number], compression="lz4")

@@ -246,8 +246,9 @@ def _fetched(place: Place, reach: ReadableRoots) -> list[Path]:
     store, base = ObjectStore(), base_key(place.uri)
     paths = []
     for number, data_object in enumerate(data_objects(place.uri, reach.roots, store)):
-        *folders, name = data_object.key.removeprefix(base).split("/")
-        path = Path(reach.scratch, _mark(place), f"{number:06}", *(folder for folder in folders if "=" in folder), name)
+        name = data_object.key.rsplit("/", 1)[-1]
+        inside = [folder for folder in data_object.key.removeprefix(base).split("/")[:-1] if "=" in folder]
+        path = Path(reach.scratch, _mark(place), f"{number:06}", *inside, name)
         store.fetch(data_object.uri, path, data_object.tag)
         for other in layout(data_object, store):
             store.fetch(other.uri, beside(path), other.tag)

@@ -19,6 +19,7 @@ EXTRAS = {
     "pipelines,torch": ("torch", "eyas.pipelines.models.neural.train"),
     "pipelines,jax": ("jax", "eyas.pipelines.models.neural.train"),
     "pipelines,trees": ("xgboost", "lightgbm", "sklearn", "eyas.pipelines.models.gbm"),
+    "pipelines,lake": ("deltalake", "pyiceberg", "eyas.pipelines.data.delta", "eyas.pipelines.data.iceberg"),
     "ann": ("faiss", "eyas.services.index.quantised"),
     "pipelines,tune": ("optuna", "eyas.pipelines.trials.sampler"),
     "cluster": ("kubernetes", "nats", "psycopg", "redis", "eyas.services.executors.jobs"),
