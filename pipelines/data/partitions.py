@@ -53,7 +53,7 @@ class Partitions:
         for name in self.names:
             if name not in schema:
                 continue
-            expected = by_file(list(self.values), self.column(name, (name,))).cast(schema[name], strict=False)
+            expected = by_file(list(self.values), _as(self.column(name, (name,)), schema[name]))
             other = scan.filter(pl.col(name).ne_missing(expected)).select(FILE, pl.col(name).cast(pl.String)).head(1)
             for path, value in other.collect(engine="streaming").rows():
                 there = self.values[Path(path)][name]
@@ -69,6 +69,15 @@ def by_file(files: Sequence[Path], values: pl.Series) -> pl.Expr:
 def with_values(scan: pl.LazyFrame, files: Sequence[Path], columns: Sequence[pl.Series]) -> pl.LazyFrame:
     """Replaces the column FILE by columns that have one value for each of the files."""
     return scan.with_columns(by_file(files, column) for column in columns).drop(FILE)
+
+
+def _as(texts: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Returns the values as a type of the files; null for text that is no such value."""
+    if dtype == pl.Boolean:
+        return texts.replace_strict(["true", "false"], [True, False], default=None, return_dtype=pl.Boolean)
+    if dtype == pl.Date:
+        return texts.str.to_date(strict=False)
+    return texts.str.to_datetime(strict=False).cast(dtype) if dtype.is_temporal() else texts.cast(dtype, strict=False)
 
 
 def _typed(texts: pl.Series) -> pl.Series:
