@@ -37,8 +37,9 @@ ROWS = pl.DataFrame(
 
 
 @contextmanager
-def catalog(folder: Path) -> Iterator[SqlCatalog]:
-    catalog = SqlCatalog("test", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
+def catalog(warehouse: Path | str, **settings: str) -> Iterator[SqlCatalog]:
+    uri = f"file://{warehouse}" if isinstance(warehouse, Path) else warehouse
+    catalog = SqlCatalog("test", uri="sqlite:///:memory:", warehouse=uri, **settings)
     catalog.create_namespace("lake")
     yield catalog
     catalog.engine.dispose()
