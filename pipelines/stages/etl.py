@@ -135,15 +135,20 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         "validation": interactions.validation,
         FACT: record.model_dump(mode="json"),
     }
-    read = {"interactions": interactions.table, "items": table.table, "users": people.table if people else None}
-    versions = {name: str(version) for name, version in read.items() if version is not None}
-    if versions:
-        facts["versions"] = versions
-        log.info("tables: read %s", " ".join(f"{name}={version!r}" for name, version in versions.items()))
+    facts |= _versions(context, interactions, tables)
     if vectors.facts:
         facts["encoded"] = vectors.facts
     shutil.rmtree(reach.scratch, ignore_errors=True)  # holds second copies of fetched files
     return Outcome(files, {f"rows.{side}": float(count) for side, count in rows.items()} | {"rows.items": float(len(items))}, facts)
+
+
+def _versions(context: Context, interactions: Interactions, tables: JudgedTables) -> dict[str, dict[str, str]]:
+    """Returns which versions of Delta and Iceberg tables were read, if any."""
+    read = {"interactions": interactions.table} | {judged.name: judged.source.table for judged in tables}
+    versions = {name: str(table) for name, table in read.items() if table is not None}
+    for name, version in versions.items():
+        context.log.info("table: read source=%s version=%r", name, version)
+    return {"versions": versions} if versions else {}
 
 
 def _build_graph(
