@@ -36,9 +36,10 @@ def manifest(stage: StageName, **more: object) -> Manifest:
 
 def test_a_card_says_what_was_proven_and_where_it_comes_from() -> None:
     split = {"oldest": 0, "cut": 86_400, "newest": 172_800, "newest_trained": 43_200}
+    read = {"interactions": "Delta version 12"}
     judged = {"candidate.hr@10": 0.2, "popularity.hr@10": 0.1, "serving.hr@10": 0.15, "evaluate.seconds": 1}
     published = {
-        "etl": manifest("etl", metrics={"rows.train": 800, "rows.items": 20}, facts={"split": split}),
+        "etl": manifest("etl", metrics={"rows.train": 800, "rows.items": 20}, facts={"split": split, "versions": read}),
         "train": manifest("train", metrics={"train.seconds": 3, "train.epochs": 5, "train.published_epoch": 4}),
         "refit": manifest("refit", metrics={"refit.epochs": 4}, facts={"rows": 990, "newest": 172_800.0, "held": 10}),
         "evaluate": manifest("evaluate", metrics=judged),
@@ -51,6 +52,7 @@ def test_a_card_says_what_was_proven_and_where_it_comes_from() -> None:
     assert card.serving == {"parity": 1e-7, "latency_p99@500": 4.5}
     assert [(one.verdict, one.reason) for one in card.gates] == [("pass", "hr@10 is 0.2, popularity's is 0.1 (+100.0%)")]
     assert (card.data.rows, card.data.fingerprint) == ({"train": 800, "items": 20}, "sha256:ff")
+    assert card.data.versions == read
     assert [str(one)[:10] for one in (card.data.oldest, card.data.cut, card.data.newest)] == ["1970-01-01", "1970-01-02", "1970-01-03"]
     assert (card.lineage.parent, card.lineage.serving, card.lineage.seeds, card.lineage.code) == (1, 2, {"train": 7}, "c1")
     assert [(one.stage, one.rows, one.newest, one.epochs) for one in card.fits] == [

@@ -10,13 +10,16 @@ import pyarrow.dataset as ds
 import pytest
 from polars.testing import assert_frame_equal
 
+from pipelines.data.ids import text_of, with_kinds
+from pipelines.data.interactions import open_interactions
+from pipelines.data.sources import ReadableRoots
 from pipelines.data.tools import describe
 from pipelines.data.validation.command import validate
 from shared.contracts.sources import Place
 from shared.datafiles import DataFiles
 from shared.domain.errors import BadData
 from tests.unit.pipelines.data.test_delta_tables import opened, refusal
-from tests.unit.pipelines.recommender import ratings
+from tests.unit.pipelines.recommender import ratings, spec
 
 ROWS = pl.DataFrame(
     {
@@ -100,10 +103,15 @@ def test_a_partition_is_not_lost_above_the_folder(tmp_path: Path) -> None:
 
 
 def test_text_ids_and_attributes_can_be_partitions(tmp_path: Path) -> None:
-    for user in ("007", "1"):
-        (tmp_path / "days" / f"user={user}").mkdir(parents=True)
-        (tmp_path / "days" / f"user={user}" / "rows.csv").write_text("item,rating\n1,5\n2,4\n")
-    assert DataFiles([str(tmp_path)]).header(Place(uri="days")) == ("item", "rating", "user")
+    for user in ("007", "8", "u%201"):
+        (tmp_path / "days" / f"userId={user}").mkdir(parents=True)
+        (tmp_path / "days" / f"userId={user}" / "rows.csv").write_text("movieId,rating,at\n1,5,7\n2,4,8\n")
+    assert DataFiles([str(tmp_path)]).header(Place(uri="days")) == ("movieId", "rating", "at", "userId")
+    recommender = spec(tmp_path, data={"interactions": {"uri": "days"}, "items": {"uri": "films.csv", "key": "movieId"}})
+    reach = with_kinds(recommender, ReadableRoots((str(tmp_path),), tmp_path / "scratch"))
+    assert (reach.kinds.user, reach.kinds.item) == ("text", "integer")
+    rows = open_interactions(recommender, reach).frame.collect()
+    assert set(rows[text_of("userId")]) == {"007", "8", "u 1"}
 
 
 def test_tools_read_partitions_and_tables(tmp_path: Path) -> None:
