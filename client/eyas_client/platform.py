@@ -219,6 +219,11 @@ class Versions(Group[M]):
         """Versions, the newest first."""
         return _rows(get(_recommender(name, "/versions"), Page[Version]), "versions", Version, limit)
 
+    @Operation
+    def card(self, name: str, version: int) -> Request[dict[str, Any]]:
+        """Model card: data, training, metrics, gates, lineage."""
+        return get(_recommender(name, f"/versions/{segment(version)}/card"), dict[str, Any])
+
 
 class Rollouts(Group[M]):
     @Operation

@@ -13,7 +13,7 @@ import pytest
 from tests.support.import_violations import VIOLATIONS
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("shared", "services", "pipelines", "demo", "dashboards")
+PACKAGES = ("eyas", "shared", "services", "pipelines", "demo", "dashboards", "eyas_client")
 
 
 def contracts() -> list[str]:
@@ -26,7 +26,11 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages and their rules, to be broken."""
     folder = tmp_path_factory.mktemp("house")
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / ("client/eyas_client" if package == "eyas_client" else package),
+            folder / package,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
 

@@ -40,7 +40,7 @@ def touch_after(path: Path, marker: Path) -> None:
 
 
 def test_the_demos_setup_installs_its_own_lock_and_a_triton(clone: Path) -> None:
-    assert commands(clone, "setup") == ["uv pip sync requirements.lock", "uv pip install .", "eyas install-triton install-triton"]
+    assert commands(clone, "setup") == ["uv pip sync requirements.lock", "uv pip install client", "eyas install-triton install-triton"]
     assert commands(clone, "setup") == []
 
 

@@ -1,4 +1,4 @@
-"""Installs the wheel with each extra into an empty environment, as a user does, and imports what it brings: `make release-check`."""
+"""Installs each wheel into an empty environment, as a user does, that of eyas with each extra, and imports it: `make release-check`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ EXTRAS = {
     "cluster": ("kubernetes", "nats", "psycopg", "redis", "eyas.services.executors.jobs"),
     "nvtabular": ("nvtabular", "eyas.pipelines.features.engines.nvtabular"),
 }
+CLIENT = "eyas-client"
 OLD = frozenset({"nvtabular"})
 """Extras that need Python 3.11."""
 
@@ -48,19 +49,23 @@ def install(wheel: Path, extra: str, imports: tuple[str, ...], folder: Path) -> 
 
 
 def main() -> int:
-    wheels = list(Path("var/release").absolute().glob("*.whl"))
-    if len(wheels) != 1:
-        sys.stderr.write("var/release has no wheel: run make release\n")
+    wheels = sorted(Path("var/release").absolute().glob("*.whl"))
+    if [wheel.name.split("-")[0] for wheel in wheels] != ["eyas", "eyas_client"]:
+        sys.stderr.write("var/release does not have one wheel of eyas and one of eyas-client: run make release\n")
         return 2
+    eyas, client = wheels
     console, rows = Console(), []
+    with tempfile.TemporaryDirectory(prefix="eyas-client-") as folder:
+        rows.append({**install(client, "", ("eyas_client",), Path(folder)), "extra": CLIENT})
+    console.print(f"{CLIENT}: {rows[-1]}")
     for extra, imports in EXTRAS.items():
         if extra in OLD and sys.version_info[:2] != (3, 11):
             console.print(f"{extra}: needs Python 3.11, not tried")
             continue
         with tempfile.TemporaryDirectory(prefix="eyas-extra-") as folder:
-            rows.append(install(wheels[0], extra, imports, Path(folder)))
+            rows.append(install(eyas, extra, imports, Path(folder)))
         console.print(f"{extra or 'none'}: {rows[-1]}")
-    table = Table("extra", "MB", "packages", "seconds", "fault", title=f"{wheels[0].name} on Python {sys.version.split()[0]}")
+    table = Table("extra", "MB", "packages", "seconds", "fault", title=f"{eyas.name} on Python {sys.version.split()[0]}")
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)
