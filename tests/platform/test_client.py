@@ -186,19 +186,21 @@ def test_a_retry_after_a_lost_answer_counts_nothing_twice(platform: PlatformProc
     name = client.recommenders.apply(film_spec(platform, "lossy"), run=False).name
     accepted = client.events(name, ({"user": 1, "item": 1 + number % 50, "value": 5} for number in range(1200)))
     assert (accepted.accepted, accepted.duplicates, accepted.conflicts) == (1200, 1200, 0)
-    stored = []
-    cursor: dict[str, str] = {}
-    while page := platform.get(f"/v1/events/{name}", limit=1000, **cursor):
-        stored += page["items"]
-        if page["next"] is None:
-            break
-        cursor = {"cursor": page["next"]}
-    assert len(stored) == 1200
+    assert count_events(platform, name) == 1200
     started = client.runs.start(name)
     assert [run.id for run in client.runs.list(name)] == [started.id]
     client.runs.cancel(started.id)
     assert client.runs.wait(started.id, 60, every=0.2).state == "cancelled"
     assert transport.count >= 12
+
+
+def count_events(platform: PlatformProcess, name: str) -> int:
+    page = platform.get(f"/v1/events/{name}", limit=200)
+    count = len(page["items"])
+    while page["next"] is not None:
+        page = platform.get(f"/v1/events/{name}", limit=200, cursor=page["next"])
+        count += len(page["items"])
+    return count
 
 
 def test_errors_of_a_real_platform(platform: PlatformProcess) -> None:
