@@ -73,3 +73,10 @@ def test_a_field_is_excused_in_its_file_only_and_only_as_a_field(tmp_path: Path)
     field, variable = f"class View:\n    {name}: str\n", f"def view():\n    {name} = 1\n"
     reported = plant(tmp_path, {file: f"{field}\n\n{variable}", "shared/other.py": field})
     assert sorted(reported) == [f"{file}:6: vague name: {name}", f"shared/other.py:2: vague name: {name}"]
+
+
+def test_the_client_is_checked_by_the_names_of_its_imports(tmp_path: Path) -> None:
+    files = {"client/eyas_client/a.py": "from eyas_client import b\n", "client/eyas_client/b.py": "import eyas_client.a\n\nfound = 1\n"}
+    cycle, vague = plant(tmp_path, files)
+    assert cycle.startswith("import cycle: eyas_client.")
+    assert vague == "client/eyas_client/b.py:3: vague name: found"
