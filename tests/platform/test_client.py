@@ -197,7 +197,7 @@ def test_a_retry_after_a_lost_answer_counts_nothing_twice(platform: PlatformProc
 def count_events(platform: PlatformProcess, name: str) -> int:
     page = platform.get(f"/v1/events/{name}", limit=200)
     count = len(page["items"])
-    while page["next"] is not None:
+    while page.get("next"):
         page = platform.get(f"/v1/events/{name}", limit=200, cursor=page["next"])
         count += len(page["items"])
     return count
