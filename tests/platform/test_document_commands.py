@@ -106,10 +106,10 @@ def test_a_broken_snippet_is_caught(right: str, wrong: str, says: str, reader: R
 @pytest.mark.parametrize(
     ("right", "wrong", "fault"),
     [
-        ("eyas data synth ml-100k", "eyas data synht ml-100k", "ended with 2"),
-        ("--rows 40000", "--row-count 40000", "ended with 2"),
-        ("377 rows", "378 rows", "the document says:\ndata/films/interactions"),
-        ("items.parquet: 1,064 rows\n", "", "the document says:\ndata/films/interactions"),
+        ("eyas data synth films", "eyas data synht films", "ended with 2"),
+        ("--to data/films", "--tto data/films", "ended with 2"),
+        ("7,999 rows", "8,000 rows", "the document says:\ndata/films/interactions"),
+        ("items.parquet: 600 rows\n", "", "the document says:\ndata/films/interactions"),
     ],
 )
 def test_a_broken_snippet_of_the_tutorial_is_caught(right: str, wrong: str, fault: str, tmp_path: Path) -> None:
