@@ -21,6 +21,7 @@ from helm import writing
 from services.api.access import ANYBODY, HOLDER, table
 from services.api.app import ROOMS, create_app
 from services.api.dependencies import AuthConfig, ControlParts
+from shared.contracts.editor_schema import editor_schema
 from shared.contracts.presets import PRESETS
 from shared.contracts.spec import RecommenderSpec
 from shared.domain import retrainer, rollout, run
@@ -44,7 +45,7 @@ def state_machines() -> str:
 
 
 def schema() -> str:
-    return json.dumps(RecommenderSpec.json_schema(), indent=1) + "\n"
+    return json.dumps(editor_schema(), indent=1) + "\n"
 
 
 def reference() -> str:

@@ -21,6 +21,7 @@ from services.api.rate_limits import HEAVY
 from services.api.spec_names import check_names
 from services.api.state_requests import Why, ask
 from services.api.views import AppliedRecommender, RecommenderView, RouteView, ServingRecommender, SpecEntry, SpecView, Valid
+from shared.contracts.editor_schema import editor_schema
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.access import Role, may
 from shared.domain.errors import Conflict, Invalid, NotFound, Unreadable
@@ -260,7 +261,7 @@ def _start_back(parts: ControlParts, who: Caller, recommender: Recommender, targ
 @room.get("/v1/schema", Role.VIEWER, tags=["specs"])
 def get_spec_schema() -> dict[str, Any]:
     """Returns the JSON schema of the spec, for editors."""
-    return RecommenderSpec.json_schema()
+    return editor_schema()
 
 
 def _view(recommender: Recommender, route: Route | None) -> ServingRecommender:

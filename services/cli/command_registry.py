@@ -72,6 +72,7 @@ ENTRIES = (
         "eyas evaluation r01m7z4vbw2yfz2a9 --to report",
         "the `report` of `GET /v1/runs/{id}/evaluation`, without its page",
     ),
+    CommandEntry("schema", "schema:schema", "eyas schema specs", "`file`, and `line`, the first line of a spec"),
     CommandEntry("models", "models:models", "eyas models", "`families` and `presets`, as lists"),
     CommandEntry("versions", "registry:versions", "eyas versions movies", f"GET {RECOMMENDER}/versions"),
     CommandEntry("card", "registry:card", "eyas card movies serving", f"GET {RECOMMENDER}/versions/{{version}}/card"),

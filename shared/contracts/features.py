@@ -26,7 +26,11 @@ def _several(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Columns = Annotated[tuple[Column, ...], BeforeValidator(_several), Field(min_length=1)]
+Columns = Annotated[
+    tuple[Column, ...],
+    BeforeValidator(_several, json_schema_input_type=Column | Annotated[tuple[Column, ...], Field(min_length=1)]),
+    Field(min_length=1),
+]
 
 
 class _Words(Strict):

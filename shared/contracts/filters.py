@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from shared.contracts.entries import entry
-from shared.contracts.quantities import parse_duration, write_duration
+from shared.contracts.quantities import Duration, parse_duration, write_duration
 from shared.contracts.strict import Strict
 from shared.domain.attributes import KINDS, MOST_NAMES, NAME_PATTERN, Kind, check_name
 from shared.domain.errors import Invalid
@@ -27,9 +27,8 @@ def _window(value: Any) -> Any:
 
 Window = Annotated[
     timedelta | Literal["ever"],
-    BeforeValidator(_window),
+    BeforeValidator(_window, json_schema_input_type=Literal["ever"] | Duration),
     PlainSerializer(lambda value: value if value == EVER else write_duration(value), return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["30d", EVER]}),
 ]
 
 

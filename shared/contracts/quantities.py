@@ -193,28 +193,33 @@ def parse_rule(value: Any) -> NumberComparison:
     return NumberComparison(match[1], float(match[2]))
 
 
+def _whole(pattern: re.Pattern[str]) -> str:
+    """Returns the pattern for the JSON schema, which searches; as in the parsers, spaces may surround the text."""
+    return rf"^\s*(?:{pattern.pattern})\s*$"
+
+
 Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
     PlainSerializer(write_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _DURATION.pattern, "examples": ["30s", "15m", "6h", "7d"]}),
+    WithJsonSchema({"type": "string", "pattern": _whole(_DURATION), "examples": ["30s", "15m", "6h", "7d"]}),
 ]
 Memory = Annotated[
     int,
     BeforeValidator(parse_memory),
     PlainSerializer(write_memory, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _MEMORY.pattern, "examples": ["512Mi", "32Gi"]}),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": _whole(_MEMORY)}, {"type": "integer"}], "examples": ["512Mi", "32Gi"]}),
 ]
 Cpu = Annotated[
     int,
     BeforeValidator(parse_cpu),
     PlainSerializer(write_cpu, return_type=str),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _CPU.pattern}], "examples": [2, "500m"]}),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _whole(_CPU)}], "examples": [2, "500m"]}),
 ]
 Fraction = Annotated[
     float,
     BeforeValidator(parse_fraction),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _PERCENT.pattern}], "examples": ["2%", 0.02]}),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _whole(_PERCENT)}], "examples": ["2%", 0.02]}),
 ]
 Positive = Annotated[
     PositiveRule,
@@ -223,7 +228,7 @@ Positive = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": f"^(any|{_RULE.pattern})$"},
+                {"type": "string", "pattern": rf"^any$|{_whole(_RULE)}"},
                 {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": _MOST_LISTED},
                 {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": _MOST_LISTED},
             ],

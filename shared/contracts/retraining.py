@@ -81,7 +81,7 @@ def _a_fall(value: Any) -> Any:
     return {"fall": value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
 
 
-FallOrRule = Annotated[RateRule, BeforeValidator(_a_fall, json_schema_input_type=float | str | RateRule)]
+FallOrRule = Annotated[RateRule, BeforeValidator(_a_fall, json_schema_input_type=Fraction | RateRule)]
 
 
 class KpiTrigger(Strict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from shared.contracts.columns import Column
 from shared.contracts.quantities import AnyRow, Positive
@@ -53,16 +53,16 @@ def _write_time(time: TimeColumn | None) -> Any:
 _NO_TIME = TimeColumn.model_construct(column=NO_TIME)
 Time = Annotated[
     TimeColumn | None,
-    BeforeValidator(_time_of),
+    BeforeValidator(_time_of, json_schema_input_type=Column | TimeColumn | None),
     PlainSerializer(_write_time),
-    WithJsonSchema({"anyOf": [{"type": "string"}, TimeColumn.model_json_schema()]}),
 ]
 
 
 class Label(Strict):
     column: Column | None = Field(None, description="Column of the label, such as a rating or the kind of an event.")
     positive: Positive = Field(
-        AnyRow(),
+        "any",
+        validate_default=True,
         description="Condition of a positive: a comparison such as '>= 4'; a list of values such as [purchase]; or `any`, for every row. "
         "The texts of a list are also the kinds of events that are positives, unless `feedback.kinds` has the kind.",
     )

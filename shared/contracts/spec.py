@@ -13,7 +13,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
 from shared.contracts.columns import Column
@@ -38,7 +38,7 @@ from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
 from shared.contracts.ordering import Order
-from shared.contracts.quantities import Cpu, Duration, Memory, PositiveRule, parse_duration, parse_fraction, write_duration
+from shared.contracts.quantities import Cpu, Duration, Fraction, Memory, PositiveRule, parse_duration, parse_fraction, write_duration
 from shared.contracts.retraining import Retrain, Warm
 from shared.contracts.rollouts import Rollout
 from shared.contracts.schema import Schema, SplitBy
@@ -75,7 +75,7 @@ class Interactions(Place):
         "all",
         description="Interactions of a user with the same item that are used. With `first` and `last`, rows are sorted by user and time.",
     )
-    min_interactions: Annotated[Fewest, BeforeValidator(_of_users)] = Field(
+    min_interactions: Annotated[Fewest, BeforeValidator(_of_users, json_schema_input_type=int | Fewest)] = Field(
         Fewest(), description="Minimum number of interactions of a user, or of users and items; those with fewer are left out."
     )
 
@@ -130,7 +130,9 @@ class Split(Strict):
         "item, by a hash of both (`pairs`, the default without `schema.time`).",
     )
     test: Annotated[
-        timedelta | float, BeforeValidator(_share), PlainSerializer(_write_share), WithJsonSchema({"type": ["number", "string"]})
+        timedelta | float,
+        BeforeValidator(_share, json_schema_input_type=Annotated[Fraction, Field(gt=0, lt=1)] | Duration),
+        PlainSerializer(_write_share),
     ] = Field(
         0.2, description="Size of the holdout: a share such as 20% or, for `time`, a duration such as 7d. No effect for `leave_last_out`."
     )
