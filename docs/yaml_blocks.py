@@ -44,23 +44,36 @@ LABELS = ("part-of-a-spec.yaml", "wrong.yaml", "values*.yaml", "jobs.yaml", "dat
 
 def faults(text: str, document: str) -> Iterator[str]:
     """Yields a line for each block that does not match its label."""
-    for token in MarkdownIt().parse(text):
-        language, _, label = token.info.strip().partition(" ")
-        if token.type != "fence" or language not in ("yaml", "yml") or not token.map:
-            continue
-        place = f"{document}:{token.map[0] + 1}"
+    for line, label, content in blocks(text):
+        place = f"{document}:{line}"
         try:
-            _validate(label.strip(), load(token.content, place), place)
+            _validate(label, load(content, place), place)
         except (EyasError, jsonschema.ValidationError) as error:
             message = error.message if isinstance(error, jsonschema.ValidationError) else str(error)
             yield message if message.startswith(place) else f"{place}: {message}"
 
 
+def blocks(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yields line, label and content of each YAML block."""
+    for token in MarkdownIt().parse(text):
+        language, _, label = token.info.strip().partition(" ")
+        if token.type == "fence" and language in ("yaml", "yml") and token.map:
+            yield token.map[0] + 1, label.strip(), token.content
+
+
+def spec_of(label: str, value: Any) -> Any:
+    """Returns the complete spec of a block; None if the block is not an accepted spec."""
+    if label.rpartition("/")[2] == "part-of-a-spec.yaml":
+        return _merged(SMALLEST, value)
+    is_spec = isinstance(value, Mapping) and value.get("apiVersion") == API_VERSION
+    return value if is_spec and not any(fnmatch(label.rpartition("/")[2], pattern) for pattern in LABELS) else None
+
+
 def _validate(label: str, value: Any, place: str) -> None:
     name = label.rpartition("/")[2]
     kind = next((pattern for pattern in LABELS if fnmatch(name, pattern)), None)
-    if kind == "part-of-a-spec.yaml":
-        read(RecommenderSpec, _merged(SMALLEST, value), place)
+    if (spec := spec_of(label, value)) is not None:
+        read(RecommenderSpec, spec, place)
     elif kind == "wrong.yaml":
         try:
             read(RecommenderSpec, value, place)
@@ -76,8 +89,6 @@ def _validate(label: str, value: Any, place: str) -> None:
             json.dump(value, file)
             file.flush()
             databases({VARIABLE: file.name})
-    elif kind is None and isinstance(value, Mapping) and value.get("apiVersion") == API_VERSION:
-        read(RecommenderSpec, value, place)
     elif kind is None:
         raise Invalid(f"unknown kind of YAML block: begin it with ```yaml NAME, where NAME is one of {', '.join(LABELS)}")
 

@@ -33,10 +33,9 @@ def editor_schema() -> Json:
         others = [choice for choice in union.pop("anyOf") if "$ref" not in choice]
         union.update(_choice(kinds, others, document))
     model = document["$defs"]["Model"]
-    model["properties"] |= {"family": _family(), "preset": _preset(model["properties"]["preset"])}
-    params = model["properties"]["params"]
-    del params["anyOf"]
-    params["type"] = "object"
+    fields = model["properties"]
+    params = {"type": "object", "description": fields["params"]["description"]}
+    fields |= {"family": _family(fields["family"]), "preset": _preset(fields["preset"]), "params": params}
     model["allOf"] = [_params(name, kind, params) for name, kind in FAMILIES.items()]
     return {"$schema": "http://json-schema.org/draft-07/schema#", **document}
 
@@ -105,11 +104,11 @@ def _names(names: Mapping[str, str]) -> Json:
     return {"enum": list(names), "markdownEnumDescriptions": list(names.values())}
 
 
-def _family() -> Json:
+def _family(field: Json) -> Json:
     families = _names({name: kind.meaning for name, kind in FAMILIES.items()})
-    field: Json = {"anyOf": [families, {"type": "string", "pattern": f"^{OWN.pattern}$"}]}
-    _describe(field, "Model family, or `module:Class`: a custom family from a module that the operator allows. Default: `mlp`.")
-    return field
+    return {name: field[name] for name in ("description", "markdownDescription")} | {
+        "anyOf": [families, {"type": "string", "pattern": f"^{OWN.pattern}$"}]
+    }
 
 
 def _preset(field: Json) -> Json:

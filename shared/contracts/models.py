@@ -13,13 +13,8 @@ from shared.contracts.families import FamilyParams, Params, params_of
 from shared.contracts.presets import with_preset
 from shared.contracts.quantities import Fraction
 from shared.contracts.ranges import NumberRange
-from shared.contracts.strict import Strict, unknown_name
+from shared.contracts.strict import Strict, unknown_name, without_default
 from shared.contracts.training import FULL, SAMPLED, Checkpoints, EarlyStop, LookMetric, Target
-
-
-def _without_default(schema: dict[str, Any]) -> None:
-    """Removes a default that is an object or a union; client generators fail on it."""
-    del schema["default"]
 
 
 def _rows(value: Any) -> Any:
@@ -101,7 +96,7 @@ class Training(Strict):
     checkpoint: Checkpoints | None = Field(
         Checkpoints(),
         description="Checkpoints from which a killed stage continues; null: it starts again.",
-        json_schema_extra=_without_default,
+        json_schema_extra=without_default,
     )
 
     @model_validator(mode="before")
@@ -203,8 +198,8 @@ class Model(Strict):
 
     family: str = Field(
         "mlp",
-        description=" ".join(f"`{name}`: {kind.meaning}" for name, kind in families.FAMILIES.items())
-        + " `module:Class`: a custom family from a module that the operator allows. A popularity baseline is always trained, too.",
+        description="Model family (`eyas models` lists them), or `module:Class`: a custom family from a module that the operator allows. A "
+        "popularity baseline is always trained, too.",
     )
     framework: Literal["tensorflow", "torch", "jax"] = Field(
         "tensorflow",
@@ -212,7 +207,7 @@ class Model(Strict):
         "setup-torch, make setup-jax); evaluation and serving do not depend on it.",
     )
     params: Annotated[Params, BeforeValidator(_params)] = Field(
-        {}, validate_default=True, description="Parameters of the family.", json_schema_extra=_without_default
+        {}, validate_default=True, description="Parameters of the family.", json_schema_extra=without_default
     )
     train: Training = Field(Training(), description="Settings of the training.")
     baseline: Literal["itemknn", "ease", "mf"] | None = Field(

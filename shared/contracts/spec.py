@@ -44,7 +44,7 @@ from shared.contracts.rollouts import Rollout
 from shared.contracts.schema import Schema, SplitBy
 from shared.contracts.serving import Serve
 from shared.contracts.sources import EncoderFile, ImagesFolder, Place
-from shared.contracts.strict import Strict, one_line, read
+from shared.contracts.strict import Strict, one_line, read, without_default
 from shared.contracts.text import unkeepable
 from shared.contracts.validation import Validate, ValidateTable
 from shared.contracts.yaml12 import MAX_NODES, load
@@ -76,7 +76,9 @@ class Interactions(Place):
         description="Interactions of a user with the same item that are used. With `first` and `last`, rows are sorted by user and time.",
     )
     min_interactions: Annotated[Fewest, BeforeValidator(_of_users, json_schema_input_type=int | Fewest)] = Field(
-        Fewest(), description="Minimum number of interactions of a user, or of users and items; those with fewer are left out."
+        Fewest(),
+        description="Minimum number of interactions of a user, or of users and items; those with fewer are left out.",
+        json_schema_extra=without_default,
     )
 
 

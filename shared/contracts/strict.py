@@ -67,6 +67,11 @@ def read(model: type[M], value: Any, source: str) -> M:
         raise refused from None
 
 
+def without_default(schema: dict[str, Any]) -> None:
+    """Removes a default that is an object or a union from a JSON schema; client generators fail on it."""
+    del schema["default"]
+
+
 def one_line(message: str) -> str:
     """Removes line breaks, which client input may contain."""
     return " ".join(message.splitlines())
