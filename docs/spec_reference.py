@@ -30,7 +30,7 @@ NOUNS = {"features": "Operator", "gates": "Gate", "on": "Trigger", "rules": "Rul
 """What an entry of a list is, by the list's field."""
 FAMILY = "Family"
 FAMILY_NAMES = {kind.__name__: name for name, kind in FAMILIES.items()}
-WORDS = {"integer": "whole number", "boolean": "`true` or `false`", "string": "text", "object": "mapping", "": "any value"}
+WORDS = {"integer": "whole number", "boolean": "`true` or `false`", "string": "text", "object": "mapping", "date-time": "time"}
 _FORMS: dict[str, Any] = {
     "duration": Duration,
     "share": Fraction,
@@ -169,7 +169,7 @@ class Block:
         elif values:
             text = f"mapping of names to {self.words(values[0], section, name, inner, f'{suffix}.NAME')}"
         else:
-            text = WORDS.get(kind, kind)
+            text = WORDS.get(schema.get("format", ""), WORDS.get(kind, kind))
         return text + _bounds(schema)
 
     def mapping(self, key: str, section: Section, name: str, inner: list[tuple[str, Json]], suffix: str) -> str:

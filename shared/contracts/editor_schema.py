@@ -61,6 +61,9 @@ def _simplify(schema: Json) -> None:
     bounds = {_BOUNDS[name]: schema.pop(name) for name in _BOUNDS.keys() & schema.keys()}
     for number in (choice for choice in schema.get("anyOf", ()) if choice.get("type") == "number"):
         number.update(bounds)
+    if schema.get("format") == "date-time":  # YAML also allows a blank before the time
+        del schema["format"]
+        schema.update(pattern=r"^\d{4}-\d\d?-\d\d?(?:[Tt]|\s+)\d", examples=["2026-12-01T00:00:00+01:00"])
     if "pattern" in schema and "examples" in schema:
         schema["patternErrorMessage"] = f"Expected text such as {', '.join(map(str, schema['examples']))}."
 

@@ -45,7 +45,15 @@ Size = Annotated[
     tuple[_Side, _Side],
     BeforeValidator(_sides),
     PlainSerializer(lambda size: f"{size[0]}x{size[1]}"),
-    WithJsonSchema({"type": "string", "pattern": f"^{_SIZE.pattern}$"}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": f"^{_SIZE.pattern}$"},
+                {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+            ],
+            "examples": ["224x224"],
+        }
+    ),
 ]
 Pixels = Literal["unit", "signed", "bytes", "imagenet"]
 
