@@ -156,13 +156,13 @@ class Block:
         names = {"additionalProperties": schema.get("additionalProperties"), **schema.get("patternProperties", {})}
         values = [each for each in names.values() if isinstance(each, dict)]
         if _form(schema) in FORMS:
-            text = FORMS[_form(schema)]
+            text = FORMS[_form(schema)] + _bounds(schema.get("anyOf", [{}])[0])
         elif "$ref" in schema:
             text = self.mapping(_key(schema), section, name, inner, suffix)
         elif "enum" in schema or "const" in schema:
             text = _or(f"`{value}`" for value in schema.get("enum", [str(schema.get("const")).lower()]))
-        elif "anyOf" in schema:
-            text = _or(self.words(each, section, name, inner, suffix) for each in schema["anyOf"] if each != {"type": "null"})
+        elif choices := schema.get("anyOf", schema.get("oneOf")):
+            text = _or(self.words(each, section, name, inner, suffix) for each in choices if each != {"type": "null"})
         elif kind == "array":
             text = self.words(schema.get("items", {}), section, name, inner, f"{suffix}[]")
             text = "list of " + re.sub("^(column|number|whole number|duration)", r"\1s", text)
@@ -201,7 +201,9 @@ def _key(schema: Json) -> str:
 
 
 def _form(schema: Json) -> str:
-    return json.dumps(schema.get("pattern") or schema.get("anyOf"))
+    """Returns what identifies a quantity in text."""
+    choices = [choice.get("pattern", choice.get("type")) for choice in schema.get("anyOf", ())]
+    return json.dumps(schema.get("pattern") or choices)
 
 
 FORMS = {_form(TypeAdapter(kind).json_schema()): word for word, kind in _FORMS.items()}

@@ -44,7 +44,11 @@ def _schemas(schema: Json) -> Iterator[Json]:
     """Yields a schema and all schemas in it."""
     yield schema
     inner = [each for keyword in ("properties", "patternProperties", "$defs") for each in schema.get(keyword, {}).values()]
-    inner += [*schema.get("anyOf", ()), *(schema[keyword] for keyword in ("items", "additionalProperties") if schema.get(keyword))]
+    inner += [
+        *schema.get("anyOf", ()),
+        *schema.get("oneOf", ()),
+        *(schema[keyword] for keyword in ("items", "additionalProperties") if schema.get(keyword)),
+    ]
     for each in inner:
         yield from _schemas(each)
 
@@ -52,6 +56,8 @@ def _schemas(schema: Json) -> Iterator[Json]:
 def _simplify(schema: Json) -> None:
     """Adapts one schema: without class names; defaults in the description, since an editor would write them out."""
     schema.pop("title", None)
+    if "oneOf" in schema:  # of which an editor completes only the name
+        schema["anyOf"] = schema.pop("oneOf")
     default = schema.pop("default", None)
     if "description" in schema:
         simple = default not in (None, [], {}) and not isinstance(default, dict)
@@ -59,7 +65,7 @@ def _simplify(schema: Json) -> None:
         if schema.get("type") in ("integer", "number"):  # an editor would write 0 for a plain number
             schema["anyOf"] = [{keyword: schema.pop(keyword) for keyword in _OF_NUMBERS if keyword in schema}]
     bounds = {_BOUNDS[name]: schema.pop(name) for name in _BOUNDS.keys() & schema.keys()}
-    for number in (choice for choice in schema.get("anyOf", ()) if choice.get("type") == "number"):
+    for number in (choice for choice in (schema, *schema.get("anyOf", ())) if choice.get("type") == "number"):
         number.update(bounds)
     if schema.get("format") == "date-time":  # YAML also allows a blank before the time
         del schema["format"]

@@ -14,7 +14,8 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, GetJsonSchemaHandler, PlainSerializer, WithJsonSchema
+from pydantic_core import CoreSchema
 
 _UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 """In milliseconds, the resolution of a duration."""
@@ -198,6 +199,13 @@ def _whole(pattern: re.Pattern[str]) -> str:
     return rf"^\s*(?:{pattern.pattern})\s*$"
 
 
+class _NumberOrPercentage:
+    """JSON schema of a fraction; a field's bounds stay those of the number."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "string", "pattern": _whole(_PERCENT)}], "examples": ["2%", 0.02]}
+
+
 Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
@@ -219,7 +227,7 @@ Cpu = Annotated[
 Fraction = Annotated[
     float,
     BeforeValidator(parse_fraction),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _whole(_PERCENT)}], "examples": ["2%", 0.02]}),
+    _NumberOrPercentage(),
 ]
 Positive = Annotated[
     PositiveRule,
