@@ -232,6 +232,8 @@ def _default(schema: Json) -> str:
 def _bounds(schema: Json) -> str:
     least, above = (schema.get(long, schema.get(short)) for long, short in (("minimum", "ge"), ("exclusiveMinimum", "gt")))
     most, below = (schema.get(long, schema.get(short)) for long, short in (("maximum", "le"), ("exclusiveMaximum", "lt")))
+    if (most is not None and most >= 2**53) or (below is not None and below >= 2**53):
+        return ""  # any integer
     low = _number(least) if least is not None else f"above {_number(above)}" if above is not None else ""
     high = f"to {_number(most)}" if most is not None else f"to below {_number(below)}" if below is not None else ""
     limits = f"at least {low}" if low and not high and least is not None else f"{low} {high}".strip()
