@@ -64,7 +64,7 @@ def _simplify(schema: Json) -> None:
         _describe(schema, schema["description"], f"Default: `{json.dumps(default)}`." if simple else "")
         if schema.get("type") in ("integer", "number"):  # an editor would write 0 for a plain number
             schema["anyOf"] = [{keyword: schema.pop(keyword) for keyword in _OF_NUMBERS if keyword in schema}]
-    bounds = {_BOUNDS[name]: schema.pop(name) for name in _BOUNDS.keys() & schema.keys()}
+    bounds = {_BOUNDS[name]: schema.pop(name) for name in _BOUNDS if name in schema}
     for number in (choice for choice in (schema, *schema.get("anyOf", ())) if choice.get("type") == "number"):
         number.update(bounds)
     if schema.get("format") == "date-time":  # YAML also allows a blank before the time
@@ -121,7 +121,9 @@ def _family(field: Json) -> Json:
 
 
 def _preset(field: Json) -> Json:
-    return field | {"anyOf": [_names({name: f"`{one.family}`, tuned on {one.about}" for name, one in PRESETS.items()}), {"type": "null"}]}
+    return field | {
+        "anyOf": [_names({name: f"`{preset.family}`, tuned on {preset.about}" for name, preset in PRESETS.items()}), {"type": "null"}]
+    }
 
 
 def _params(name: str, kind: type[FamilyParams], params: Json) -> Json:

@@ -194,7 +194,7 @@ def parse_rule(value: Any) -> NumberComparison:
     return NumberComparison(match[1], float(match[2]))
 
 
-def _whole(pattern: re.Pattern[str]) -> str:
+def _anchored(pattern: re.Pattern[str]) -> str:
     """Returns the pattern for the JSON schema, which searches; as in the parsers, spaces may surround the text."""
     return rf"^\s*(?:{pattern.pattern})\s*$"
 
@@ -203,26 +203,26 @@ class _NumberOrPercentage:
     """JSON schema of a fraction; a field's bounds stay those of the number."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [handler(schema), {"type": "string", "pattern": _whole(_PERCENT)}], "examples": ["2%", 0.02]}
+        return {"anyOf": [handler(schema), {"type": "string", "pattern": _anchored(_PERCENT)}], "examples": ["2%", 0.02]}
 
 
 Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
     PlainSerializer(write_duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": _whole(_DURATION), "examples": ["30s", "15m", "6h", "7d"]}),
+    WithJsonSchema({"type": "string", "pattern": _anchored(_DURATION), "examples": ["30s", "15m", "6h", "7d"]}),
 ]
 Memory = Annotated[
     int,
     BeforeValidator(parse_memory),
     PlainSerializer(write_memory, return_type=str),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": _whole(_MEMORY)}, {"type": "integer"}], "examples": ["512Mi", "32Gi"]}),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": _anchored(_MEMORY)}, {"type": "integer"}], "examples": ["512Mi", "32Gi"]}),
 ]
 Cpu = Annotated[
     int,
     BeforeValidator(parse_cpu),
     PlainSerializer(write_cpu, return_type=str),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _whole(_CPU)}], "examples": [2, "500m"]}),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": _anchored(_CPU)}], "examples": [2, "500m"]}),
 ]
 Fraction = Annotated[
     float,
@@ -236,7 +236,7 @@ Positive = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": rf"^any$|{_whole(_RULE)}"},
+                {"type": "string", "pattern": rf"^any$|{_anchored(_RULE)}"},
                 {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": _MOST_LISTED},
                 {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": _MOST_LISTED},
             ],
