@@ -21,7 +21,7 @@ from docs.yaml_blocks import SMALLEST
 from shared.contracts.columns import Column
 from shared.contracts.families import FAMILIES, FamilyParams
 from shared.contracts.presets import PRESETS
-from shared.contracts.quantities import Comparison, Cpu, Duration, Fraction, Memory
+from shared.contracts.quantities import Cpu, Duration, Fraction, Memory, Positive
 from shared.contracts.spec import RecommenderSpec
 
 Json = dict[str, Any]
@@ -36,7 +36,7 @@ _FORMS: dict[str, Any] = {
     "share": Fraction,
     "memory": Memory,
     "cores": Cpu,
-    "comparison": Comparison,
+    "positive": Positive,
     "column": Column,
 }
 SHARED = {"`model`": "Parameters of several families"}
@@ -53,7 +53,7 @@ The smallest spec; all other fields have defaults:
 {smallest}```
 
 Quantities are text: a duration `30s`, `15m`, `6h` or `7d`; a share `2%` or `0.02`; memory `512Mi` or `32Gi`; cores `2` or `500m`; a
-comparison `">= 4"`. A column is a name of letters, digits and `_`.
+positive `">= 4"`, `[purchase]` or `any`. A column is a name of letters, digits and `_`.
 
 | field | default | description |
 | --- | --- | --- |

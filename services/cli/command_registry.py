@@ -59,7 +59,7 @@ ENTRIES = (
     CommandEntry(
         "plan",
         "planning:plan",
-        "eyas plan movies.yaml",
+        "eyas plan movies",
         f"POST {RECOMMENDER}:plan",
     ),
     CommandEntry("compare", "runs:compare", "eyas compare r01m7z4vbw2yfz2a9 r01m7z2yyn7qyezgy", "GET /v1/runs/{id}/compare"),

@@ -14,6 +14,7 @@ from services.cli.datatools import run_tool
 from services.cli.exit_codes import Exit
 from services.cli.faults import ReportedError
 from services.cli.output import AsJson, say, show_json
+from services.cli.schema import write_schema
 from shared.domain.errors import Invalid
 from shared.domain.naming import NAME
 from shared.domain.object_uris import is_object
@@ -40,7 +41,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a spec from data files, and show what was recognised. Nothing is sent to a platform."""
+    """Write a spec from data files, and the schema by which editors explain it; show what was recognised. Nothing is sent to a platform."""
     from shared.contracts.datatools import Draft, DraftRequest
     from shared.contracts.strict import read
 
@@ -58,8 +59,9 @@ def init(
         "positive": positive,
     }
     draft = run_tool("draft", read(DraftRequest, request, "eyas init"), Draft)
+    schema, first_line = write_schema(to.parent)
     try:
-        to.write_text(draft.text, encoding="utf-8")
+        to.write_text(f"{first_line}\n{draft.text}", encoding="utf-8")
     except OSError as error:
         raise ReportedError(f"{to}: {error.strerror}", Exit.WRONG) from None
     if as_json:
@@ -71,7 +73,7 @@ def init(
     if outside:
         roots = " ".join(f"--data-root {root}" for root in outside)
         say(f"these files are outside the folder data: start the platform with eyas up {roots}")
-    say(f"{to}: written; read it, then: eyas apply {to}")
+    say(f"{to}: written, with {schema.name} for editors; read it, then: eyas apply {to}")
 
 
 def _name(file: str) -> str:

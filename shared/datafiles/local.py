@@ -42,11 +42,11 @@ def data_files(uri: str, roots: Sequence[str]) -> list[Path]:
 
 
 def _near_file(path: str, allowed: Sequence[str]) -> str | None:
-    """Returns the data file of the same folder, in any root, with the closest name."""
+    """Returns the data file of the same folder, in any root, with the closest name, endings aside."""
     folders = [Path(root) / Path(path).parent for root in allowed]
     inside = [folder for folder in folders if folder.is_dir() and _is_allowed(str(folder), allowed)]
-    names = [entry.name for folder in inside for entry in folder.iterdir() if kind_of(entry.name) is not None]
-    return next(iter(get_close_matches(Path(path).name, names, n=1, cutoff=0.6)), None)
+    names = {entry.stem: entry.name for folder in inside for entry in folder.iterdir() if kind_of(entry.name) is not None}
+    return next((names[stem] for stem in get_close_matches(Path(path).stem, names, n=1, cutoff=0.6)), None)
 
 
 def _of_folder(folder: Path, uri: str, allowed: Sequence[str]) -> list[Path]:
