@@ -110,7 +110,7 @@ def test_what_is_not_a_sets_layout_is_said(subtests: pytest.Subtests, tmp_path: 
 
 
 def test_names_that_are_none_and_folders_that_are_none_are_said(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match=r"unknown data set 'ml-2m' \(known: films, ml-100k, ml-1m, ml-20m, ml-25m, criteo\)"):
+    with pytest.raises(Invalid, match=r"unknown data set 'ml-2m' \(known: ml-100k, ml-1m, ml-20m, ml-25m, criteo\)"):
         load("ml-2m", tmp_path, tmp_path)
     with pytest.raises(BadData, match="nowhere: not a folder; unpack ml-1m there"):
         load("ml-1m", tmp_path / "nowhere", tmp_path)
