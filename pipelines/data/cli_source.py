@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines.data.sources import ReadableRoots, SourceRows, open_source
-from shared.contracts.sources import Place
+from shared.contracts.sources import Place, TextFormat
 from shared.domain.object_uris import is_object, split
 
 
-def open_anywhere(uri: str, scratch: Path) -> SourceRows:
-    if is_object(uri):
-        return open_source(Place(uri=uri), ReadableRoots((split(uri)[0],), scratch), ())
-    return open_source(Place(uri=str(Path(uri).absolute())), ReadableRoots(("/",), scratch), ())
+def open_anywhere(uri: str, scratch: Path, csv: TextFormat | None = None) -> SourceRows:
+    place, root = (uri, split(uri)[0]) if is_object(uri) else (str(Path(uri).absolute()), "/")
+    return open_source(Place(uri=place, csv=csv or TextFormat()), ReadableRoots((root,), scratch), ())

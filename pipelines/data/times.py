@@ -6,7 +6,7 @@ import polars as pl
 
 from shared.contracts.schema import EPOCH_UNITS, TimeColumn
 
-_ISO = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2})(:[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?(Z|[+-][0-9]{2}(?::?[0-9]{2})?))?)?$"
+_ISO = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2})(:[0-9]{2}(?:\.[0-9]{1,9})?)?(?: ?(Z|UTC|[+-][0-9]{2}(?::?[0-9]{2})?))?)?$"
 _FIRST_YEAR = 1000
 
 
@@ -18,7 +18,8 @@ def iso_time(column: str) -> pl.Expr:
     """Returns the time in UTC; null for other text. Default zone is UTC, default time midnight."""
     text = pl.col(column).cast(pl.String).str.strip_chars()
     date, clock, seconds, zone = (text.str.extract(_ISO, group) for group in (1, 2, 3, 4))
-    zone = zone.str.replace(r"^([+-][0-9]{2})$", "${1}:00").str.replace(r"^([+-][0-9]{2})([0-9]{2})$", "${1}:${2}")
+    zone = zone.str.replace("UTC", "Z", literal=True).str.replace(r"^([+-][0-9]{2})$", "${1}:00")
+    zone = zone.str.replace(r"^([+-][0-9]{2})([0-9]{2})$", "${1}:${2}")
     iso_text = pl.concat_str(date, pl.lit("T"), clock.fill_null("00:00"), seconds.fill_null(":00"), zone.fill_null("Z"))
     return iso_text.str.to_datetime("%+", time_unit="us", time_zone="UTC", strict=False)
 

@@ -17,6 +17,7 @@ from pipelines.data.draft.roles import Roles, finds_keys, guess_roles
 from pipelines.data.times import is_text
 from shared.contracts.columns import COLUMN
 from shared.contracts.datatools import Draft, DraftRequest
+from shared.contracts.sources import TextFormat
 from shared.contracts.spec import parse_spec
 from shared.contracts.strict import read
 from shared.domain.errors import BadData, Invalid
@@ -40,13 +41,23 @@ def draft(arguments: Any) -> Draft:
     """Reads the files and returns the text of a spec, with what was guessed."""
     request = read(DraftRequest, arguments, "the request")
     with tempfile.TemporaryDirectory(prefix="eyas-init-") as scratch:
-        files = [FileFacts(uri, open_anywhere(uri, Path(scratch) / str(at))) for at, uri in enumerate(request.files)]
+        files = [_facts(uri, Path(scratch) / str(at)) for at, uri in enumerate(request.files)]
         interactions = _interactions(files)
         roles = guess_roles(interactions, request.columns, request.time_format, request.positive)
         tables = _tables(interactions, [file for file in files if file is not interactions], roles)
         text = "\n".join(_lines(request, interactions, roles, tables)) + "\n"
     parse_spec(text, "the draft")
     return Draft(text=text, guesses=tuple(_guesses(interactions, roles, tables)))
+
+
+def _facts(uri: str, scratch: Path) -> FileFacts:
+    """Opens a file. If its first line can only be data, the columns get numbers as names."""
+    file = FileFacts(uri, open_anywhere(uri, scratch))
+    names = list(file.columns)
+    if not file.source.has_types and any(name.replace(".", "", 1).lstrip("+-").isdigit() for name in names):
+        header = tuple(f"column_{number}" for number in range(1, len(names) + 1))
+        return FileFacts(uri, open_anywhere(uri, scratch / "again", TextFormat(header=header)), header)
+    return file
 
 
 def _interactions(files: Sequence[FileFacts]) -> FileFacts:
@@ -94,7 +105,7 @@ def _lines(request: DraftRequest, interactions: FileFacts, roles: Roles, tables:
     yield f"  user: {user}   # {interactions.columns[roles.user].distinct:,} users"
     yield f"  item: {item}   # {interactions.columns[roles.item].distinct:,} items"
     if time is None:
-        yield "  # no column of times: the holdout is chosen at random"
+        yield f"  # {roles.no_time}"
     else:
         column = _column(time.column)
         yield f"  time: {column if time.format is None else _flow({'column': column, 'format': time.format})}"
@@ -144,7 +155,7 @@ def _guesses(interactions: FileFacts, roles: Roles, tables: Mapping[str, _Table]
     yield f"interactions: {interactions.name}, {interactions.rows:,} rows"
     for role, name in (("user", roles.user), ("item", roles.item)):
         yield f"{role}: {name} ({columns[name].kind}, {columns[name].distinct:,} different)"
-    yield f"time: {time.column}" + (f" (format {time.format})" if time.format else "") if time else "time: none; the holdout is random"
+    yield f"time: {time.column}" + (f" (format {time.format})" if time.format else "") if time else f"time: none ({roles.no_time})"
     yield f"positive: {label.column} {label.positive} ({label.reason})" if label.column else f"positive: any ({label.reason})"
     for role, table in tables.items():
         features = ", ".join(facts.name for facts, _ in _feature_columns(table)) or "none"
@@ -153,7 +164,9 @@ def _guesses(interactions: FileFacts, roles: Roles, tables: Mapping[str, _Table]
 
 def _place(request: DraftRequest, file: FileFacts, used: Sequence[str], further: Mapping[str, Any] | None = None) -> str:
     renamed = {_column(name): name for name in used if _column(name) != name}
-    return _flow({"uri": request.uris[request.files.index(file.uri)], **(further or {}), **({"names": renamed} if renamed else {})})
+    header = {"csv": {"header": list(file.header)}} if file.header else {}
+    names = {"names": renamed} if renamed else {}
+    return _flow({"uri": request.uris[request.files.index(file.uri)], **(further or {}), **header, **names})
 
 
 def _column(name: str) -> str:

@@ -20,7 +20,8 @@ _SAMPLE = 10_000
 _FIRST, _LAST = datetime(1980, 1, 1, tzinfo=UTC).timestamp(), datetime(2100, 1, 1, tzinfo=UTC).timestamp()
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S", " %H:%M:%S%.f", "T%H:%M:%S%.f", "T%H:%M:%S%z", " %H:%M:%S %z")
 _DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%Y%m%d", "%d.%m.%y", "%d/%m/%y", "%m/%d/%y")
-FORMS = ("ms", "us", *(day + clock for day in _DAYS for clock in _CLOCKS))
+_NAMED = ("%a %b %d %H:%M:%S %z %Y", "%a, %d %b %Y %H:%M:%S %z", "%d %b %Y", "%b %d, %Y", "%d-%b-%Y")
+FORMS = ("ms", "us", *(day + clock for day in _DAYS for clock in _CLOCKS), *_NAMED)
 """Forms of times that are recognised, beside seconds since 1970, timestamps and ISO 8601."""
 
 
@@ -57,8 +58,10 @@ class ColumnFacts:
 class FileFacts:
     """Facts of the columns of one file."""
 
-    def __init__(self, uri: str, source: SourceRows) -> None:
-        self.uri, self.frame, self.name = uri, source.frame, source.name
+    def __init__(self, uri: str, source: SourceRows, header: tuple[str, ...] | None = None) -> None:
+        """`header`: names of the columns of a file without a header line."""
+        self.uri, self.source, self.header = uri, source, header
+        self.frame, self.name = source.frame, source.name
         with readable(source.name):
             self.schema = dict(source.frame.collect_schema())
             self.rows = _length(source.frame)

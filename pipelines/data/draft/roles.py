@@ -21,8 +21,8 @@ _STEMS: Mapping[Role, str] = {
     "item": "item product article sku movie film book track song artist album video game isbn asin recipe listing offer course content "
     "artikel produkt buch titel lied articulo producto produit",
     "time": "timestamp datetime time date datum zeit fecha occurred created when day ts at",
-    "label": "rating stars score label bewertung sterne punkte note liked like event action ereignis aktion interaction feedback type kind "
-    "value",
+    "label": "rating overall stars score label bewertung sterne punkte note liked like event action ereignis aktion interaction feedback "
+    "type kind value",
 }
 """Beginnings of the words of a column's name, most likely first."""
 _POSITIVE = "purchase buy bought order transaction kauf bestellung like favorite favourite subscribe save"
@@ -46,6 +46,8 @@ class Roles:
     user: str
     item: str
     time: TimeColumn | None
+    no_time: str
+    """Why there is no time."""
     label: LabelGuess
 
 
@@ -60,8 +62,8 @@ def guess_roles(file: FileFacts, chosen: Mapping[Role, str], time_format: str | 
     assigned |= {user, item}
     time = chosen.get("time") or _time(file, assigned)
     assigned |= {time} if time else set()
-    label = _label(file, chosen.get("label") or _named(file, "label", assigned), positive)
-    return Roles(user, item, one_form(file, time, time_format) if time else None, label)
+    label = _label(file, chosen.get("label") or _named(file, "label", assigned) or _steps(file, assigned), positive)
+    return Roles(user, item, one_form(file, time, time_format) if time else None, _no_time(file, assigned), label)
 
 
 def finds_keys(file: FileFacts) -> bool:
@@ -77,7 +79,7 @@ def _key(file: FileFacts, role: Role, assigned: Collection[str]) -> str:
     named_otherwise = {_named(file, other, assigned) for other in others - {role}}
     free = [name for name, facts in file.columns.items() if name not in assigned and name not in named_otherwise and facts.is_id]
     free = [name for name in free if name not in file.times and not file.columns[name].is_unique]
-    if len(free) == 1:
+    if len(free) == 1 or (file.header and len(free) > 1):  # without names, the first column is the user and the next one the item
         return free[0]
     raise Invalid(f"{file.name}: {role} column not recognised; set --column {role}=NAME; columns: {', '.join(file.columns)}")
 
@@ -86,8 +88,17 @@ def _time(file: FileFacts, assigned: Collection[str]) -> str | None:
     named = _named(file, "time", assigned)
     if named is not None and named in file.times:
         return named
-    times = [name for name in file.times if name not in assigned and not file.schema[name].is_numeric()]
+    is_sure = file.header is not None
+    times = [name for name in file.times if name not in assigned and (is_sure or not file.schema[name].is_numeric())]
     return times[0] if len(times) == 1 else None
+
+
+def _no_time(file: FileFacts, assigned: Collection[str]) -> str:
+    column = _named(file, "time", assigned)
+    if column is None:
+        return "no column of times: the holdout is chosen at random"
+    example = next(iter(file.frame.select(column).head(1).collect().to_series()))
+    return f"'{column}' has no times that are recognised, such as {example}: set --time-format, else the holdout is chosen at random"
 
 
 def _named(file: FileFacts, role: Role, assigned: Collection[str]) -> str | None:
@@ -118,6 +129,12 @@ def _can_be(role: Role, facts: ColumnFacts) -> bool:
     if role == "label":
         return facts.dtype.is_numeric() or facts.dtype == pl.Boolean or (is_text(facts.dtype) and bool(facts.values))
     return facts.nulls == 0
+
+
+def _steps(file: FileFacts, assigned: Collection[str]) -> str | None:
+    """Returns the column of a file without names that can be a rating."""
+    columns = [name for name, facts in file.columns.items() if name not in assigned and facts.dtype.is_numeric() and facts.values]
+    return columns[0] if file.header and len(columns) == 1 else None
 
 
 def _label(file: FileFacts, column: str | None, positive: str | None) -> LabelGuess:

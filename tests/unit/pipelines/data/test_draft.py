@@ -114,3 +114,21 @@ def test_what_is_not_recognised_is_asked_for(tmp_path: Path) -> None:
     other = rows(tmp_path / "b.csv", "code,name", lambda number: f"x{number},y")
     with pytest.raises(BadData, match=r"b\.csv: no column has one row per item or per user"):
         drafted([file, other], columns={"user": "left"})
+
+
+def test_a_file_without_a_header_line(tmp_path: Path) -> None:
+    file = tmp_path / "ratings.dat"
+    file.write_text("".join(f"{1 + number % 7}::{1 + number % 5}::{1 + number % 5}::{978_300_760 + number}\n" for number in range(40)))
+    spec = drafted([file])
+    assert spec.data.interactions.csv.header == ("column_1", "column_2", "column_3", "column_4")
+    assert (spec.schema_.user, spec.schema_.item, spec.schema_.time_column) == ("column_1", "column_2", "column_4")
+    assert spec.schema_.label.column == "column_3"
+
+
+def test_a_time_that_is_not_recognised_is_named(tmp_path: Path) -> None:
+    file = dated(tmp_path / "a.csv", lambda number: f"week {number}")
+    request = {"files": [str(file)], "uris": ["a.csv"], "name": "drafted"}
+    answer = draft(request)
+    assert any("time: none ('date' has no times that are recognised, such as week 0: set --time-format" in line for line in answer.guesses)
+    assert dated(tmp_path / "b.csv", lambda number: f"2026-01-{1 + number % 28:02} 10:00:00 UTC")
+    assert drafted([tmp_path / "b.csv"]).schema_.times.model_dump() == {"column": "date", "format": None}
