@@ -172,6 +172,9 @@ class Control(Values):
     replicas: int = Field(1, ge=1, description="Number of control planes; more than one needs a database server.")
     max_runs: int = Field(4, ge=1, le=1000, description="Maximum number of active runs, of all recommenders.")
     max_pending_runs: int = Field(20, ge=1, le=10_000, description="Maximum number of pending runs of a recommender.")
+    image_hosts: list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$")]] = Field(
+        [], description="Hosts from which the console shows pictures of items over https."
+    )
     resources: Resources = Resources(requests={"cpu": "200m", "memory": "384Mi"}, limits={"memory": "1Gi"})
 
 

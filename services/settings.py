@@ -28,6 +28,7 @@ _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _SECRETS = frozenset({"database_url", "database_password", "events", "features", "triton_key"})
 _ORIGIN = re.compile(r"https?://[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?(:[0-9]{1,5})?")
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 _NATS = re.compile(r"(nats|tls)://[^\s/,]+")
 _REDIS = re.compile(r"rediss?://[^\s/,]+(/[0-9]{1,4})?")
 _OTHERS = frozenset(
@@ -58,6 +59,14 @@ def _modules(value: Any) -> Any:
         if not _MODULE.fullmatch(str(name)):
             raise ValueError(f"expected module names such as acme.recommenders, separated by ',', got '{name}'")
     return modules
+
+
+def _hosts(value: Any) -> Any:
+    hosts = [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+    for name in hosts if isinstance(hosts, list) else ():
+        if not _HOST_NAME.fullmatch(str(name)):
+            raise ValueError(f"expected names of hosts such as images.example.com, without a port, separated by ',', got '{name}'")
+    return hosts
 
 
 def _host(value: str) -> str:
@@ -154,6 +163,10 @@ class Settings(BaseSettings):
     triton_replicas: int = Field(1, ge=1, le=16, description="Number of embedded Tritons.")
     gateway_url: Annotated[str, AfterValidator(_gateway)] | None = Field(
         None, description="URL of the gateways for the console of a control plane, such as http://eyas-gateway:8080."
+    )
+    image_hosts: Annotated[list[str], NoDecode, BeforeValidator(_hosts)] = Field(
+        default_factory=list,
+        description="Hosts from which the console shows pictures of items over https, separated by ','; none if absent.",
     )
     triton_key: SecretStr | None = Field(
         None, description="Key of the Tritons for loading and unloading models: their own EYAS_TRITON_KEY."

@@ -1,4 +1,4 @@
-"""Reports of a run: its gates, and the features that it made."""
+"""Reports of a run: its gates, the features that it made, and its training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shared.run_factory import spec_of, stages_of
 
 room = RoleRouter("runs")
 
-_FEATURES = "features.json"
+_FEATURES, _TRAINING = "features.json", "training.json"
 _NAMES = ("of", "by")
 _SHORT = 400
 """Longest fitted value, as JSON, that a report shows."""
@@ -81,6 +81,20 @@ class FeatureReport(BaseModel):
     newest: datetime | None = Field(description="Time of the newest row.")
     features: list[FeatureMade] = Field(description="Features in the order of the spec, with those that were added automatically.")
     tables: list[TableMade] = Field(description="Tables of features that are codes.")
+
+
+class TrainedEpoch(BaseModel):
+    epoch: int = Field(description="Number of the epoch, from 1; of a family of trees, the number of trees.")
+    loss: float = Field(description="Mean loss over the training rows.")
+    seconds: float = Field(description="Seconds of training, without validation.")
+    validation: dict[str, float] = Field(description="Metrics of the held-out rows; empty without validation.")
+
+
+class TrainingReport(BaseModel):
+    attempt: str = Field(description="Attempt of the train stage.")
+    unit: Literal["epoch", "trees"] = Field(description="What `epoch` counts.")
+    epochs: list[TrainedEpoch] = Field(description="Finished epochs, the oldest first.")
+    published: int | None = Field(description="Epoch whose weights the model has; null while the stage works.")
 
 
 @room.get("/v1/runs/{id}/gates", Role.VIEWER)
@@ -153,6 +167,33 @@ def get_run_features(parts: With, who: Who, id: str) -> FeatureReport:
             for name, codes in _mapping(made, "cardinalities").items()
         ],
     )
+
+
+@room.get("/v1/runs/{id}/training", Role.VIEWER)
+def get_run_training(parts: With, who: Who, id: str) -> TrainingReport:
+    """Returns the loss and the validation metrics of each epoch; while train works, of the newest finished epochs."""
+    record = who.row("run", parts.runs, id)
+    attempt = attempt_of(record, "train")
+    made = parts.artifacts.manifest(attempt) if attempt else None
+    if attempt and made is not None and _TRAINING in made.files:
+        document = json.loads(parts.artifacts.read(made.files[_TRAINING]))
+        unit: Literal["epoch", "trees"] = "epoch" if "epochs" in document else "trees"
+        return TrainingReport(
+            attempt=attempt,
+            unit=unit,
+            epochs=[_epoch(entry | {"epoch": entry[unit]}) for entry in document.get("epochs") or document.get("rounds", ())],
+            published=document.get("published", {}).get(unit),
+        )
+    progress = run_view(parts, record).progress if record.status.state == "train" else None
+    if attempt is None or progress is None:
+        raise NotFound(f"run {id} has no training report: it exists when train works in epochs")
+    return TrainingReport(attempt=attempt, unit="epoch", epochs=[_epoch(epoch.model_dump()) for epoch in progress.history], published=None)
+
+
+def _epoch(entry: Mapping[str, Any]) -> TrainedEpoch:
+    rates = ("seconds", "rows_per_s")
+    looked = {name: value for name, value in entry.get("validation", {}).items() if name not in rates}
+    return TrainedEpoch(epoch=entry["epoch"], loss=entry["loss"], seconds=entry["seconds"], validation=looked)
 
 
 def _features(parts: ControlParts, files: Files) -> list[FeatureMade]:

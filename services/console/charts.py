@@ -16,6 +16,12 @@ from services.console.formatting import DASH
 _LANE = 13
 """Smallest distance between letters, horizontally and vertically."""
 _MOST_LANES = 6
+_LEFT, _RIGHT = 56, 24
+"""Space beside a plot, as in the style sheet."""
+_NARROWEST = 280
+"""Width of a plot on a narrow screen, where letters must not overlap."""
+_CURVES = 1000
+"""Width of curves before they are stretched."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,18 @@ class ChartLine:
     points: Sequence[ChartPoint]
     hue: int = 0
     """Index of one of the style sheet's eight colours."""
+    dash: int = 0
+    """0: a solid line; 1: dashed."""
+
+
+@dataclass(frozen=True)
+class ChartInterval:
+    """Value with its uncertainty; None for what is not known."""
+
+    name: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,11 +75,12 @@ class ShadedPeriod:
 
 @dataclass(frozen=True)
 class Axis:
-    """Unit of y (`%`, a unit or empty), and whether x is seconds since 1970 or a plain number."""
+    """Unit of y (`%`, a unit or empty), whether x is seconds since 1970 or a plain number, and the names of both."""
 
     unit: str = "%"
     clock: bool = True
-    width: int = 900
+    title: str = ""
+    x_title: str = ""
     height: int = 260
     span: tuple[float, float] | None = None
     """Range of x; by default the range of lines and marks."""
@@ -80,8 +99,8 @@ class ChartScale:
         return self.start + share * (self.end - self.start)
 
 
-def spark(values: Sequence[float | None], label: str) -> Markup:
-    """Small line chart of a table row, with gaps for unknown values."""
+def spark(values: Sequence[float | None], label: str, unit: str = "%") -> Markup:
+    """Small line chart of a table row, with gaps for unknown values; its lowest, highest and last values stand beside it."""
     width, height = 120, 28
     numbers = [value for value in values if value is not None]
     if not numbers:
@@ -93,7 +112,9 @@ def spark(values: Sequence[float | None], label: str) -> Markup:
         else element("circle", cx=across(run[0].x), cy=up(run[0].y or 0), r=2)
         for run in _runs([ChartPoint(index, value) for index, value in enumerate(values)])
     ]
-    return _picture("spark", label, width, height, shapes)
+    low, high, last = (with_unit(value, unit) for value in (min(numbers), max(numbers), numbers[-1]))
+    scale = element("span", f"lowest {low}, highest {high}, last {last}", class_="quiet at")
+    return element("svg", *shapes, class_="spark", viewBox=f"0 0 {width} {height}", role="img", aria_label=label) + scale
 
 
 def timeline(
@@ -112,46 +133,73 @@ def timeline(
     first, last = axis.span or (min(xs), max(xs))
     ys = [y for point in points for y in (point.y, point.low, point.high) if y is not None] + [y for y, _ in levels]
     ticks = _ticks(min(ys, default=0.0), max(ys, default=1.0))
-    left, right = 56, axis.width - 24
-    across = ChartScale(first, last, left, right)
-    lanes = _lanes([across(mark.x) for mark in marks])
-    top, bottom = 22 + _LANE * max(lanes, default=0), axis.height - 26
-    up = ChartScale(ticks[0], ticks[-1], bottom, top)
+    across = ChartScale(first, last, 0, 100)
+    lanes = _lanes([across(mark.x) / 100 * _NARROWEST for mark in marks])
+    top = 24 + _LANE * max(lanes, default=0)
+    plot = axis.height - top - 28
+    up = ChartScale(ticks[0], ticks[-1], plot, 0)
     shapes: list[Markup] = []
     for stretch in stretches:
-        size = {"width": across(stretch.end) - across(stretch.start), "height": bottom - top}
-        shapes.append(element("rect", class_=f"stretch {stretch.tone}", x=across(stretch.start), y=top, **size))
+        size = {"width": _percent(across(stretch.end) - across(stretch.start)), "height": plot}
+        shapes.append(element("rect", class_=f"stretch {stretch.tone}", x=_percent(across(stretch.start)), y=0, **size))
     for tick in ticks:
-        shapes.append(_level("grid", up(tick), left, right))
-        shapes.append(element("text", with_unit(tick, axis.unit), class_="tick", x=left - 6, y=up(tick) + 4, text_anchor="end"))
-    shapes += _label_x(axis, first, last, across)
-    shapes += [_level("level", up(y), left, right, element("title", text)) for y, text in levels]
-    for line in lines:
-        shapes += _drawn(line, across, up, axis.unit)
+        shapes.append(_level("grid", up(tick)))
+        shapes.append(element("text", with_unit(tick, axis.unit), class_="tick", x=-6, y=up(tick) + 4, text_anchor="end"))
+    moments = _moments(first, last) if axis.clock else [(x, f"{x:,.4g}") for x in _ticks(first, last)]
+    shapes += _label_x([(across(x), text) for x, text in moments], plot)
+    shapes += [_level("level", up(y), element("title", text)) for y, text in levels]
+    shapes += _curves(lines, ChartScale(first, last, 0, _CURVES), up, plot)
+    shapes += [dot for line in lines for dot in _dots(line, across, up, axis.unit)]
     for mark, lane in zip(marks, lanes, strict=True):
-        x, above = across(mark.x), top - _LANE * lane
-        upright = element("line", x1=x, x2=x, y1=above, y2=bottom)
+        x, above = _percent(across(mark.x)), float(-_LANE * lane)
+        upright = element("line", x1=x, x2=x, y1=above, y2=plot)
         letter = element("text", mark.letter, x=x, y=above - 6, text_anchor="middle")
         shapes.append(element("g", element("title", mark.text), upright, letter, class_=f"mark {mark.tone}"))
-    return _picture("chart", label, axis.width, axis.height, shapes)
+    titles = [element("text", axis.title, class_="tick", x=8 - _LEFT, y=14)] if axis.title else []
+    titles += [element("text", axis.x_title, class_="tick", x=8 - _LEFT, y=axis.height - 8)] if axis.x_title else []
+    return _picture("chart", label, axis.height, top, shapes, titles)
+
+
+def intervals(rows: Sequence[ChartInterval], label: str, unit: str = "") -> Markup:
+    """Values as dots with their bounds, one below the other. The places of the rows give their colours."""
+    values = [value for row in rows for value in (row.value, row.low, row.high) if value is not None]
+    if not values:
+        return Markup("")
+    ticks = _ticks(min(values), max(values))
+    across = ChartScale(ticks[0], ticks[-1], 0, 100)
+    plot = 36 * len(rows)
+    shapes = [element("line", class_="grid", x1=_percent(across(tick)), x2=_percent(across(tick)), y1=0, y2=plot) for tick in ticks]
+    shapes += _label_x([(across(tick), with_unit(tick, unit)) for tick in ticks], plot)
+    for index, row in enumerate(rows):
+        y, hue = 36 * index + 26, f"hue{index % 8}"
+        text = DASH if row.value is None else with_unit(row.value, unit, 4)
+        if row.low is not None and row.high is not None:
+            text += f" ({with_unit(row.low, unit)} to {with_unit(row.high, unit)})"
+            bounds = {"x1": _percent(across(row.low)), "x2": _percent(across(row.high))}
+            shapes.append(element("line", class_=f"line {hue}", y1=y, y2=y, **bounds))
+        if row.value is not None:
+            shapes.append(element("circle", class_=f"dot {hue}", cx=_percent(across(row.value)), cy=y, r=4))
+        shapes.append(element("text", row.name, class_="name", x=-_LEFT + 8, y=y - 10))
+        shapes.append(element("text", text, class_="name", x="100%", dx=_RIGHT - 8, y=y - 10, text_anchor="end"))
+    return _picture("chart", label, plot + 36, 8, shapes)
 
 
 def bars(rows: Sequence[tuple[str, float, float]], label: str, names: tuple[str, str]) -> Markup:
-    """Two bars for each group, before and after."""
+    """Two bars for each group, before and after, with their values."""
     if not rows:
         return Markup("")
-    width, height = max(240, 44 * len(rows) + 20), 160
-    top, bottom = 8, height - 22
-    up = ChartScale(0, max(max(before, after) for _, before, after in rows) or 1.0, bottom, top)
+    along = ChartScale(0, max(max(before, after) for _, before, after in rows) or 1.0, 0, 80)
     shapes = []
     for index, (name, *shares) in enumerate(rows):
-        x = 12 + 44 * index
+        y = 46 * index
+        shapes.append(element("text", name[:40], class_="name", x=-_LEFT + 8, y=y + 12))
         for place, (value, which) in enumerate(zip(shares, names, strict=True)):
             title = element("title", f"{name}: {which} {value:.2%}")
-            size = {"x": x + 14 * place, "y": up(value), "width": 13, "height": bottom - up(value)}
-            shapes.append(element("rect", title, class_=f"bar{place}", **size))
-        shapes.append(element("text", name[:6], class_="tick", x=x + 14, y=height - 8, text_anchor="middle"))
-    return _picture("bars", label, width, height, shapes)
+            size = {"y": y + 16 + 13 * place, "width": _percent(along(value)), "height": 11}
+            shapes.append(element("rect", title, class_=f"bar{place}", x=0, **size))
+            text = {"x": _percent(along(value)), "dx": 5, "y": y + 26 + 13 * place}
+            shapes.append(element("text", with_unit(value, "%"), class_="tick", **text))
+    return _picture("bars", label, 46 * len(rows) + 12, 4, shapes)
 
 
 def element(tag: str, *inside: str | Markup, **attributes: str | float) -> Markup:
@@ -165,43 +213,63 @@ def element(tag: str, *inside: str | Markup, **attributes: str | float) -> Marku
     return Markup("<{tag}{attribute_text}>{inside}</{tag}>").format(tag=tag, attribute_text=attribute_text, inside=Markup("").join(inside))
 
 
-def with_unit(value: float, unit: str) -> str:
-    return f"{value * 100:.3g} %" if unit == "%" else f"{value:.3g}{' ' + unit if unit else ''}"
+def with_unit(value: float, unit: str, digits: int = 3) -> str:
+    return f"{value * 100:.{digits}g} %" if unit == "%" else f"{value:.{digits}g}{' ' + unit if unit else ''}"
 
 
-def _picture(kind: str, label: str, width: int, height: int, shapes: Sequence[Markup]) -> Markup:
-    return element("svg", *shapes, class_=kind, viewBox=f"0 0 {width} {height}", role="img", aria_label=label)
+def _picture(kind: str, label: str, height: int, top: float, shapes: Sequence[Markup], titles: Sequence[Markup] = ()) -> Markup:
+    """Text and dots have fixed sizes, and places in percent of the width: only curves are stretched. The labels of y are in the padding."""
+    plot = element("g", *shapes, transform=f"translate(0 {top})")
+    return element("svg", *titles, plot, class_=kind, height=height, role="img", aria_label=label)
 
 
-def _level(kind: str, y: float, left: float, right: float, *inside: Markup) -> Markup:
-    return element("line", *inside, class_=kind, x1=left, x2=right, y1=y, y2=y)
+def _percent(value: float) -> str:
+    return f"{value:.2f}%"
 
 
-def _label_x(axis: Axis, first: float, last: float, across: ChartScale) -> list[Markup]:
-    ticks = _moments(first, last) if axis.clock else [(x, f"{x:,.4g}") for x in _ticks(first, last)]
+def _level(kind: str, y: float, *inside: Markup) -> Markup:
+    return element("line", *inside, class_=kind, x1=0, x2="100%", y1=y, y2=y)
+
+
+def _label_x(ticks: Sequence[tuple[float, str]], plot: float) -> list[Markup]:
+    """Labels below the plot; the style sheet hides every second one where the page is narrow."""
+    inside = [(x, text) for x, text in ticks if 0 <= x <= 100]
     return [
-        element("text", text, class_="tick", x=across(x), y=axis.height - 8, text_anchor="middle")
-        for x, text in ticks
-        if first <= x <= last
+        element("text", text, class_="tick second" if index % 2 else "tick", x=_percent(x), y=plot + 20, text_anchor="middle")
+        for index, (x, text) in enumerate(inside)
     ]
 
 
-def _drawn(line: ChartLine, across: ChartScale, up: ChartScale, unit: str) -> list[Markup]:
-    hue = f"hue{line.hue % 8}"
+def _curves(lines: Sequence[ChartLine], across: ChartScale, up: ChartScale, plot: float) -> list[Markup]:
     shapes = []
-    for run in _runs(line.points):
-        band = [(point.x, point.low, point.high) for point in run if point.low is not None and point.high is not None]
-        if len(band) > 1:
-            edge = [(x, high) for x, _, high in band] + [(x, low) for x, low, _ in reversed(band)]
-            shapes.append(element("polygon", class_=f"band {hue}", points=" ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in edge)))
-        for x, low, high in band if len(band) == 1 else ():
-            shapes.append(element("line", class_=f"line {hue}", x1=across(x), x2=across(x), y1=up(low), y2=up(high)))
-        if len(run) > 1:
-            shapes.append(element("polyline", class_=f"line {hue}", points=_path(run, across, up)))
-        for point in run:
-            title = element("title", f"{line.name}: {with_unit(point.y or 0, unit)}")
-            shapes.append(element("circle", title, class_=f"dot {hue}", cx=across(point.x), cy=up(point.y or 0), r=2.5))
-    return shapes
+    for line in lines:
+        hue = f"hue{line.hue % 8}"
+        for run in _runs(line.points):
+            band = [(point.x, point.low, point.high) for point in run if point.low is not None and point.high is not None]
+            if len(band) > 1:
+                edge = [(x, high) for x, _, high in band] + [(x, low) for x, low, _ in reversed(band)]
+                shapes.append(element("polygon", class_=f"band {hue}", points=" ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in edge)))
+            for x, low, high in band if len(band) == 1 else ():
+                shapes.append(element("line", class_=f"line {hue}", x1=across(x), x2=across(x), y1=up(low), y2=up(high)))
+            if len(run) > 1:
+                shapes.append(element("polyline", class_=f"line {hue} dash{line.dash}", points=_path(run, across, up)))
+    box = {"viewBox": f"0 0 {_CURVES} {plot}", "preserveAspectRatio": "none", "width": "100%", "height": plot}
+    return [element("svg", *shapes, class_="curves", **box)] if shapes else []
+
+
+def _dots(line: ChartLine, across: ChartScale, up: ChartScale, unit: str) -> list[Markup]:
+    return [
+        element(
+            "circle",
+            element("title", f"{line.name}: {with_unit(point.y, unit)}"),
+            class_=f"dot hue{line.hue % 8}",
+            cx=_percent(across(point.x)),
+            cy=up(point.y),
+            r=2.5,
+        )
+        for point in line.points
+        if point.y is not None
+    ]
 
 
 def _lanes(xs: Sequence[float]) -> list[int]:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from services.console import assets, charts, formatting
+from services.console.cell_labels import label_cells
 from services.console.session import inside, split, token_of, word
 from shared.domain.segments import way
 
@@ -67,16 +68,18 @@ def page(request: Request, template: str, every: float | None = None, status: in
             **context,
         )
     )
-    response = Response(text, status, media_type="text/html; charset=utf-8", headers={"Cache-Control": "no-store", "Vary": "Cookie"})
+    response = Response(
+        label_cells(text), status, media_type="text/html; charset=utf-8", headers={"Cache-Control": "no-store", "Vary": "Cookie"}
+    )
     if message and not live:
         response.delete_cookie(FLASH_COOKIE)
     return response
 
 
-def macro(template: str, name: str, *arguments: Any) -> str:
+def macro(template: str, name: str, *arguments: Any) -> Markup:
     """Renders a macro of a template, escaped like a page."""
     rendered: Markup = getattr(_environment().get_template(template).module, name)(*arguments)
-    return rendered
+    return Markup(label_cells(rendered))  # noqa: S704 - rendered with autoescape
 
 
 def fault(request: Request, problem: PageFault) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Router
@@ -18,35 +19,39 @@ _LONGEST = 8192
 """Longest path and query in characters."""
 _API = ("/v1/", "/healthz", "/readyz", "/openapi.json")
 
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
 HEADERS = {
-    "Content-Security-Policy": "; ".join(
-        (
-            "default-src 'none'",
-            "script-src 'self'",
-            "style-src 'self'",
-            "img-src 'self'",
-            "connect-src 'self'",
-            "form-action 'self'",
-            "base-uri 'none'",
-            "frame-ancestors 'none'",
-        )
-    ),
+    "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_RAW = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Site:
     """API with console pages. Paths of the API go to the API directly."""
 
-    def __init__(self, api: ASGIApp, online: str | None = HERE) -> None:
-        """`online` is the gateway for recommendations."""
+    def __init__(self, api: ASGIApp, online: str | None = HERE, image_hosts: Sequence[str] = ()) -> None:
+        """`online` is the gateway for recommendations; pictures of items may come from `image_hosts`."""
         self._api = api
         self._online = online
+        self._image_hosts = frozenset(image_hosts)
+        sources = " ".join(["img-src 'self'", *(f"https://{host}" for host in sorted(self._image_hosts))])
+        headers = HEADERS | {"Content-Security-Policy": _POLICY.replace("img-src 'self'", sources)}
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._pages = Router([*assets.routes(), *pages.routes()], redirect_slashes=False, default=_nothing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,12 +59,12 @@ class Site:
             await self._api(scope, receive, send)
             return
 
-        scope.setdefault("state", {}).update(api=self._api, online=self._online)
+        scope.setdefault("state", {}).update(api=self._api, online=self._online, image_hosts=self._image_hosts)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 header_names = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(header for header in _RAW if header[0] not in header_names)]
+                message["headers"] = [*message["headers"], *(header for header in self._headers if header[0] not in header_names)]
             await send(message)
 
         begun = False

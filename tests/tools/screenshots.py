@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlencode
 
 from tests.servers.browser import Watched, browser
 from tests.servers.platform_process import PlatformProcess, until
@@ -31,7 +32,7 @@ def paths(platform: PlatformProcess) -> list[str]:
     of = f"/recommenders/{NAME}"
     found = ["/", of, *(f"{of}/{tab}" for tab in ("runs", "rollouts", "drift", "try", "spec"))]
     found += [f"{of}/try?user=3&k=5", f"{of}/versions/{max(versions)}", "/runs", *(f"/runs/{id}" for id in runs)]
-    found += [f"/runs/{runs[0]}/compare?with={runs[1]}"] if len(runs) > 1 else []
+    found += [f"/runs/compare?{urlencode([('run', id) for id in runs[:4]])}"] if len(runs) > 1 else []
     return [
         *found,
         *(f"/rollouts/{id}" for id in rollouts),

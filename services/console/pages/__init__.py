@@ -21,7 +21,7 @@ from services.console.pages import (
     version,
 )
 
-_MODULES = (login, home, recommender, version, spec, runs, run, compare, drift, recommend, rollouts, serving, settings, reference)
+_MODULES = (login, home, recommender, version, spec, runs, compare, run, drift, recommend, rollouts, serving, settings, reference)
 
 
 def routes() -> list[BaseRoute]:

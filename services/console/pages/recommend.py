@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -20,6 +21,9 @@ pages = Pages()
 _K = 10
 _ROWS = 25
 """Number of items whose attributes are shown."""
+_TITLES, _PICTURES = ("title", "name"), ("image", "picture")
+"""Names of the attributes."""
+_PICTURE = re.compile(r"https://([a-z0-9.-]+)/[!#-\[\]-~]*")
 
 
 class _InvalidField(Exception):
@@ -31,14 +35,17 @@ async def attempt(request: Request, api: Api) -> Response:
     name, query = request.path_params["name"], request.query_params
     recommender = await api.get(at("recommenders", name))
     may, kinds = request.state.who.may("operator"), recommender["ids"]
-    context: dict[str, Any] = {"answer": None, "similar": None, "attributes": {}, "wrong": "", "errors": ()}
+    context: dict[str, Any] = {"answer": None, "similar": None, "items": {}, "asked_item": None, "wrong": "", "errors": ()}
+    hosts = request.state.image_hosts
     try:
         if may and query.get("user", "").strip():
             context["answer"] = await api.answer(at("recommend", name), _ask(query, kinds), explain="true", trial="true")
-            context["attributes"] = await _attributes(api, name, context["answer"]["items"])
+            context["items"] = await _items(api, name, [item["item"] for item in context["answer"]["items"]], hosts)
         elif may and query.get("item", "").strip():
-            context["similar"] = await api.answer(at("similar", name), _ask_similar(query, kinds))
-            context["attributes"] = await _attributes(api, name, context["similar"]["items"])
+            body = _ask_similar(query, kinds)
+            context["similar"] = await api.answer(at("similar", name), body)
+            context["items"] = await _items(api, name, [body["item"], *(item["item"] for item in context["similar"]["items"])], hosts)
+            context["asked_item"] = context["items"].get(body["item"])
     except _InvalidField as error:
         context["wrong"] = str(error)
     except ApiProblem as refused:
@@ -104,11 +111,29 @@ def _context(text: str) -> Json:
     return context
 
 
-async def _attributes(api: Api, name: str, items: Sequence[Json]) -> dict[Id, Json]:
-    """Attributes of the first items, without items that the catalogue lacks."""
-    ids = [item["item"] for item in items[:_ROWS]]
-    catalogue_items = await api.all(*(api.maybe(at("items", name, id)) for id in ids))
-    return {id: item for id, item in zip(ids, catalogue_items, strict=True) if item is not None}
+async def _items(api: Api, name: str, ids: Sequence[Id], image_hosts: Collection[str]) -> dict[Id, Json]:
+    """The first items, without items that the catalogue lacks."""
+    catalogue_items = await api.all(*(api.maybe(at("items", name, id)) for id in ids[:_ROWS]))
+    return {id: _described(item, image_hosts) for id, item in zip(ids, catalogue_items, strict=False) if item is not None}
+
+
+def _described(item: Json, image_hosts: Collection[str]) -> Json:
+    """Title and picture of an item apart from its other attributes."""
+    attributes = dict(item["attributes"])
+    title = next((name for name in _TITLES if isinstance(attributes.get(name), str) and attributes[name].strip()), "")
+    picture = next((name for name in _PICTURES if _is_shown(attributes.get(name), image_hosts)), "")
+    return {
+        "title": attributes.pop(title, ""),
+        "picture": attributes.pop(picture, ""),
+        "attributes": attributes,
+        "available": item["available"],
+    }
+
+
+def _is_shown(address: Any, image_hosts: Collection[str]) -> bool:
+    """Allows only https on its own port at a listed host, without a user, and no character that browsers read in another way."""
+    match = _PICTURE.fullmatch(address) if isinstance(address, str) else None
+    return match is not None and match[1] in image_hosts
 
 
 def _stages(answer: Json | None) -> list[tuple[str, str, str, float | None]]:

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +20,7 @@ from services.console.render import macro, page
 pages = Pages()
 
 
-_rendered: WeakKeyDictionary[ASGIApp, str] = WeakKeyDictionary()
+_rendered: WeakKeyDictionary[ASGIApp, Markup] = WeakKeyDictionary()
 """Rendered page by API: rendering takes 0.3 s, and a process's document never changes."""
 
 
@@ -30,7 +31,7 @@ async def reference(request: Request, api: Api) -> Response:
     return page(request, "reference.html", operations=_rendered[api.app])
 
 
-def _render(document: Json) -> str:
+def _render(document: Json) -> Markup:
     operations = [_operation(path, method, value) for path, methods in document["paths"].items() for method, value in methods.items()]
     groups = [(tag, [operation for operation in operations if tag["name"] in operation["tags"]]) for tag in document["tags"]]
     return macro("operations.html", "operations", document, groups, sorted(document["components"]["schemas"].items()))

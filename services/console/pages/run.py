@@ -8,9 +8,8 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.console import run_summary
+from services.console import run_charts, run_summary
 from services.console.api import Api, ApiProblem, Json, at
-from services.console.charts import Axis, ChartLine, ChartPoint, timeline
 from services.console.formatting import moment, now
 from services.console.page import Pages
 from services.console.render import onwards, page
@@ -26,6 +25,7 @@ _LOG = 32_768
 _EARLIER = 5
 """Number of earlier runs for the usual duration of a stage."""
 _EVENTS = 200
+_CONTENDERS = {"candidate": "this run", "serving": "serving version"}
 
 
 @pages.page("/runs/{id}")
@@ -36,13 +36,14 @@ async def run(request: Request, api: Api) -> Response:
     stage = stage if stage in STAGES else None
     offset = integer(request.query_params.get("offset", ""))
     ended = run["state"] in run_summary.ENDED
-    recent, gates, events, validation, features, evaluation, text = await api.all(
+    recent, gates, events, validation, features, evaluation, training, text = await api.all(
         api.get(at("recommenders", run["recommender"], "runs"), state="registered", limit=_EARLIER),
         _unless_unread(api, api.get(at("runs", id, "gates"))),
         api.get(at("runs", id, "events"), limit=_EVENTS),
         api.maybe(at("runs", id, "validation")),
         api.maybe(at("runs", id, "features")),
         api.maybe(at("runs", id, "evaluation")),
+        api.maybe(at("runs", id, "training")),
         _log(api, id, stage, offset),
     )
     earlier = [earlier_run for earlier_run in recent["items"] if earlier_run["id"] != id]
@@ -50,6 +51,7 @@ async def run(request: Request, api: Api) -> Response:
     gate_rows = gates["gates"] if gates else [_bare(gate) for gate in run["gates"]]
     took = _took(run, events["items"])
     names, overall, sliced = run_summary.contenders(run["metrics"])
+    bounds = _intervals(evaluation)
     return page(
         request,
         "run.html",
@@ -62,7 +64,9 @@ async def run(request: Request, api: Api) -> Response:
         took=took,
         stages=rows,
         gates=gate_rows,
-        epochs=_epochs(run["progress"]),
+        training=training,
+        losses=run_charts.losses([("loss", training)]),
+        looks=sorted({name for epoch in training["epochs"] for name in epoch["validation"]}) if training else [],
         events=events,
         sections=[validation, *validation["sections"]] if validation else [],
         features=features,
@@ -70,7 +74,17 @@ async def run(request: Request, api: Api) -> Response:
         metrics=overall,
         slices=sliced,
         others=run_summary.others(run["metrics"]),
-        intervals=_intervals(evaluation),
+        intervals=bounds,
+        plots=run_charts.metric_plots(
+            {
+                metric: [
+                    run_charts.interval(_CONTENDERS.get(name, name), run["metrics"], f"{name}.{metric}", bounds.get(name, {}).get(metric))
+                    for name in names
+                ]
+                for metric, _ in overall
+            }
+        ),
+        names=[_CONTENDERS.get(name, name) for name in names],
         log=text,
         chosen=stage,
         offset=offset,
@@ -110,15 +124,6 @@ def _took(run: Json, events: list[Json]) -> float | None:
     began = next((moment(event["at"]) for event in events if event["target"] in STAGES), None)
     ended = next((moment(event["at"]) for event in events if event["target"] in run_summary.ENDED), None)
     return (ended - began).total_seconds() if began and ended and run["state"] in run_summary.ENDED else None
-
-
-def _epochs(progress: Json | None) -> Any:
-    """Chart of the loss by epoch."""
-    history = progress["history"] if progress else []
-    if len(history) < 2:
-        return None
-    line = ChartLine("loss", [ChartPoint(epoch["epoch"], epoch["loss"]) for epoch in history])
-    return timeline([line], "loss by epoch", axis=Axis(unit="", clock=False, height=180))
 
 
 def _intervals(evaluation: Json | None) -> dict[str, dict[str, list[float]]]:

@@ -57,6 +57,7 @@ async def _list(request: Request, api: Api, name: str | None) -> Response:
         next=listing["next"],
         states=_STATES,
         form_values=form_values,
+        chosen=query.getlist("run"),
         narrowed=any(form_values.values()),
     )
 

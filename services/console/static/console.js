@@ -13,7 +13,8 @@ function every() {
 function busy(part) {
   const at = document.activeElement;
   const editing = at && part.contains(at) && at.matches("input, select, textarea");
-  return editing || part.querySelector("details.deed[open]") !== null || picking(part);
+  const chosen = [...part.querySelectorAll("input[type=checkbox]")].some((box) => box.checked !== box.defaultChecked);
+  return editing || chosen || part.querySelector("details.deed[open]") !== null || picking(part);
 }
 
 function picking(part) {
@@ -28,20 +29,10 @@ function opened(part) {
 function replace(part, fresh) {
   const open = opened(part);
   const focused = part.contains(document.activeElement) ? document.activeElement.id || document.activeElement.getAttribute("href") : null;
-  const scrolled = new Map([...part.querySelectorAll("[data-keep-scroll][id]")].map((one) => [one.id, [one.scrollLeft, one.scrollTop]]));
   const placed = document.importNode(fresh, true);
   part.replaceWith(placed);
   for (const id of open) placed.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
-  for (const [id, [left, top]] of scrolled) document.getElementById(id)?.scrollTo(left, top);
   if (focused) [...placed.querySelectorAll("a, button, summary, [tabindex]")].find((one) => one.id === focused || one.getAttribute("href") === focused)?.focus();
-}
-
-// What scrolls can be scrolled by keys.
-function reach() {
-  for (const box of document.querySelectorAll(".scroll:not([role])")) {
-    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
-    else box.removeAttribute("tabindex");
-  }
 }
 
 async function look() {
@@ -69,7 +60,6 @@ async function look() {
     seen.set(part.id, text);
     replace(part, other);
   }
-  reach();
 }
 
 function later() {
@@ -106,9 +96,6 @@ function follow(box) {
 for (const box of document.querySelectorAll("[data-log]")) follow(box);
 
 // Small comforts.
-reach();
-addEventListener("resize", reach);
-document.addEventListener("toggle", reach, true);
 document.documentElement.classList.add("scripted");
 document.addEventListener("change", (event) => { if (event.target.matches("[data-submits]")) event.target.form.requestSubmit(); });
 document.addEventListener("keydown", (event) => {
