@@ -1,6 +1,6 @@
 """Labels of table cells. On narrow screens a row is a list of cells, and each cell shows the heading of its column.
 
-Roles keep such a table a table for screen readers, because a browser drops them from elements that are laid out in another way."""
+Roles keep such a table a table for screen readers, because browsers drop them from elements that are not displayed as parts of tables."""
 
 from __future__ import annotations
 

@@ -138,10 +138,7 @@ def timeline(
     top = 24 + _LANE * max(lanes, default=0)
     plot = axis.height - top - 28
     up = ChartScale(ticks[0], ticks[-1], plot, 0)
-    shapes: list[Markup] = []
-    for stretch in stretches:
-        size = {"width": _percent(across(stretch.end) - across(stretch.start)), "height": plot}
-        shapes.append(element("rect", class_=f"stretch {stretch.tone}", x=_percent(across(stretch.start)), y=0, **size))
+    shapes = _shaded(stretches, across, plot)
     for tick in ticks:
         shapes.append(_level("grid", up(tick)))
         shapes.append(element("text", with_unit(tick, axis.unit), class_="tick", x=-6, y=up(tick) + 4, text_anchor="end"))
@@ -150,14 +147,8 @@ def timeline(
     shapes += [_level("level", up(y), element("title", text)) for y, text in levels]
     shapes += _curves(lines, ChartScale(first, last, 0, _CURVES), up, plot)
     shapes += [dot for line in lines for dot in _dots(line, across, up, axis.unit)]
-    for mark, lane in zip(marks, lanes, strict=True):
-        x, above = _percent(across(mark.x)), float(-_LANE * lane)
-        upright = element("line", x1=x, x2=x, y1=above, y2=plot)
-        letter = element("text", mark.letter, x=x, y=above - 6, text_anchor="middle")
-        shapes.append(element("g", element("title", mark.text), upright, letter, class_=f"mark {mark.tone}"))
-    titles = [element("text", axis.title, class_="tick", x=8 - _LEFT, y=14)] if axis.title else []
-    titles += [element("text", axis.x_title, class_="tick", x=8 - _LEFT, y=axis.height - 8)] if axis.x_title else []
-    return _picture("chart", label, axis.height, top, shapes, titles)
+    shapes += _marked(marks, lanes, across, plot)
+    return _picture("chart", label, axis.height, top, shapes, _titles(axis))
 
 
 def intervals(rows: Sequence[ChartInterval], label: str, unit: str = "") -> Markup:
@@ -195,9 +186,9 @@ def bars(rows: Sequence[tuple[str, float, float]], label: str, names: tuple[str,
         shapes.append(element("text", name[:40], class_="name", x=-_LEFT + 8, y=y + 12))
         for place, (value, which) in enumerate(zip(shares, names, strict=True)):
             title = element("title", f"{name}: {which} {value:.2%}")
-            size = {"y": y + 16 + 13 * place, "width": _percent(along(value)), "height": 11}
+            size: dict[str, str | float] = {"y": y + 16 + 13 * place, "width": _percent(along(value)), "height": 11}
             shapes.append(element("rect", title, class_=f"bar{place}", x=0, **size))
-            text = {"x": _percent(along(value)), "dx": 5, "y": y + 26 + 13 * place}
+            text: dict[str, str | float] = {"x": _percent(along(value)), "dx": 5, "y": y + 26 + 13 * place}
             shapes.append(element("text", with_unit(value, "%"), class_="tick", **text))
     return _picture("bars", label, 46 * len(rows) + 12, 4, shapes)
 
@@ -231,6 +222,11 @@ def _level(kind: str, y: float, *inside: Markup) -> Markup:
     return element("line", *inside, class_=kind, x1=0, x2="100%", y1=y, y2=y)
 
 
+def _titles(axis: Axis) -> list[Markup]:
+    places = ((axis.title, 14), (axis.x_title, axis.height - 8))
+    return [element("text", title, class_="tick", x=8 - _LEFT, y=y) for title, y in places if title]
+
+
 def _label_x(ticks: Sequence[tuple[float, str]], plot: float) -> list[Markup]:
     """Labels below the plot; the style sheet hides every second one where the page is narrow."""
     inside = [(x, text) for x, text in ticks if 0 <= x <= 100]
@@ -238,6 +234,25 @@ def _label_x(ticks: Sequence[tuple[float, str]], plot: float) -> list[Markup]:
         element("text", text, class_="tick second" if index % 2 else "tick", x=_percent(x), y=plot + 20, text_anchor="middle")
         for index, (x, text) in enumerate(inside)
     ]
+
+
+def _shaded(stretches: Sequence[ShadedPeriod], across: ChartScale, plot: float) -> list[Markup]:
+    shapes = []
+    for stretch in stretches:
+        start, end = across(stretch.start), across(stretch.end)
+        kind = f"stretch {stretch.tone}"
+        shapes.append(element("rect", class_=kind, x=_percent(start), y=0, width=_percent(end - start), height=plot))
+    return shapes
+
+
+def _marked(marks: Sequence[EventMark], lanes: Sequence[int], across: ChartScale, plot: float) -> list[Markup]:
+    shapes = []
+    for mark, lane in zip(marks, lanes, strict=True):
+        x, above = _percent(across(mark.x)), float(-_LANE * lane)
+        upright = element("line", x1=x, x2=x, y1=above, y2=plot)
+        letter = element("text", mark.letter, x=x, y=above - 6, text_anchor="middle")
+        shapes.append(element("g", element("title", mark.text), upright, letter, class_=f"mark {mark.tone}"))
+    return shapes
 
 
 def _curves(lines: Sequence[ChartLine], across: ChartScale, up: ChartScale, plot: float) -> list[Markup]:
@@ -253,7 +268,7 @@ def _curves(lines: Sequence[ChartLine], across: ChartScale, up: ChartScale, plot
                 shapes.append(element("line", class_=f"line {hue}", x1=across(x), x2=across(x), y1=up(low), y2=up(high)))
             if len(run) > 1:
                 shapes.append(element("polyline", class_=f"line {hue} dash{line.dash}", points=_path(run, across, up)))
-    box = {"viewBox": f"0 0 {_CURVES} {plot}", "preserveAspectRatio": "none", "width": "100%", "height": plot}
+    box: dict[str, str | float] = {"viewBox": f"0 0 {_CURVES} {plot}", "preserveAspectRatio": "none", "width": "100%", "height": plot}
     return [element("svg", *shapes, class_="curves", **box)] if shapes else []
 
 

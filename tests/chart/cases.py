@@ -44,7 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
         "data": {"roots": ["s3://lake/films", "s3://pond"], "existingSecret": "s3", "databases": "shops"},
         "families": ["acme.fading", "acme.others"],
         "volume": {"existingClaim": "mine"},
-        "control": {"replicas": 3},
+        "control": {"replicas": 3, "imageHosts": ["a.example", "b.example"]},
         "gateway": {"replicas": 2},
         "triton": {"replicas": 3},
         "priorities": {"serving": "first", "stages": "last"},

@@ -298,12 +298,13 @@ def test_object_stores_and_databases_are_named_to_the_control_plane_and_the_jobs
     assert "envFrom" not in plain
 
 
-def test_modules_of_families_are_named_to_the_control_plane_alone() -> None:
-    for given, said in ((CASES["all said"]["families"], "acme.fading,acme.others"), ([], None)):
-        parts = pods(template(families=given))
+def test_families_and_hosts_of_pictures_are_named_to_the_control_plane_alone() -> None:
+    for case, families, hosts in (("all said", "acme.fading,acme.others", "a.example,b.example"), ("one node", None, None)):
+        parts = pods(template(**CASES[case]))
         found = {part: {one["name"]: one.get("value") for one in pod["containers"][0]["env"]} for part, pod in parts.items()}
-        assert found["eyas-control"].get("EYAS_FAMILIES") == said
-        assert not [part for part in found if part != "eyas-control" and "EYAS_FAMILIES" in found[part]]
+        for name, said in (("EYAS_FAMILIES", families), ("EYAS_IMAGE_HOSTS", hosts)):
+            assert found["eyas-control"].get(name) == said
+            assert not [part for part in found if part != "eyas-control" and name in found[part]]
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

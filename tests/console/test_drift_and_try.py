@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.console.conftest import PICTURES
+from tests.servers.platform_process import until
+
+PICTURE = '<svg xmlns="http://www.w3.org/2000/svg" width="64" height="64"/>'
+
 pytestmark = pytest.mark.requirement("C-01", "C-09")
 
 
@@ -33,6 +38,29 @@ def test_a_user_is_tried_and_no_kpi_hears_of_it(visitor, story, scripts):
     main.get_by_role("table", name="Items of the answer").get_by_role("link").first.click()
     assert "item=" in someone.page.url
     assert [one["answers"] for one in story.get("/v1/recommenders/movies/kpis", window="7d")["versions"]] == before
+
+
+def test_titles_and_pictures_of_items_come_from_the_catalogue(visitor, story):
+    item = story.post("/v1/recommend/movies", {"user": 7, "k": 1})["items"][0]["item"]
+    writes = [{"item": item, "attributes": {"title": "Alien", "image": f"https://{PICTURES}/a.png"}}]
+    story.client.post("/v1/items/movies", json={"items": writes}).raise_for_status()
+    someone = visitor(viewport={"width": 400, "height": 800})
+    someone.expected += [f"another host was asked: https://{PICTURES}/", "https://other.example/b.png"]
+    someone.context.route("https://*.example/**", lambda route: route.fulfill(body=PICTURE, content_type="image/svg+xml"))
+    someone.go("/recommenders/movies/try?user=7&k=3")
+    row = someone.page.get_by_role("table", name="Items of the answer").get_by_role("row").filter(has_text="Alien")
+    assert row.get_by_role("link", name=str(item), exact=True).is_visible()
+    picture = row.get_by_role("img", name="picture of Alien")
+    picture.scroll_into_view_if_needed()
+    until("it is loaded", lambda: picture.evaluate("picture => picture.complete && picture.naturalWidth > 0"))
+    assert someone.misfits() == [] and someone.hurdles() == []
+    blocked = """() => new Promise((resolve) => {
+      addEventListener("securitypolicyviolation", (event) => resolve(event.blockedURI));
+      new Image().src = "https://other.example/b.png";
+    })"""
+    assert someone.page.evaluate(blocked) == "https://other.example/b.png"
+    story.client.delete(f"/v1/items/movies/{item}").raise_for_status()
+    story.client.post("/v1/items/movies", json={"items": [{"item": item}]}).raise_for_status()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

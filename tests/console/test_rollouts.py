@@ -129,6 +129,9 @@ def test_a_rollout_is_watched_from_1_percent_to_promoted_then_one_that_earns_les
     assert page.evaluate("window.untouched"), "it was never loaded anew"
     assert page.get_by_role("img", name="Lift of version 2 after each of").is_visible()
     assert someone.hurdles() == []
+    for width in (400, 800, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert someone.misfits() == [], width
 
     second = canary(pace, 3, "20%")
     someone.go(f"/rollouts/{second}")

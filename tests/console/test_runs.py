@@ -6,22 +6,10 @@ import re
 
 import pytest
 
+from tests.console.conftest import PICKY as NAME
 from tests.servers.platform_process import until
-from tests.support.platform_world import spec
 
 pytestmark = pytest.mark.requirement("C-01", "C-09")
-
-NAME = "picky"
-
-
-@pytest.fixture(scope="package")
-def rejected(story):
-    """The id of a run that could prove nothing of what its spec asks: a popularity's."""
-    gates = [{"metric": "auc", "min": 0.99}, {"parity": 1e-4}]
-    story.post("/v1/recommenders", spec(story.data, model={"family": "popularity"}, gates=gates) | {"name": NAME})
-    found = story.get(f"/v1/recommenders/{NAME}/runs")["items"][0]["id"]
-    story.wait_for_run(found, "rejected")
-    return found
 
 
 def says(someone, text):
@@ -39,7 +27,7 @@ def press(someone, opened, button, **fields):
 def test_everybody_can_read_every_page_of_runs(visitor, story, rejected, theme):
     good = story.get("/v1/recommenders/movies/runs")["items"][0]["id"]
     someone = visitor(color_scheme=theme)
-    for path in ("/runs", f"/recommenders/{NAME}/runs", f"/runs/{rejected}", f"/runs/{good}", f"/runs/{good}/compare?with={rejected}"):
+    for path in ("/runs", f"/recommenders/{NAME}/runs", f"/runs/{rejected}", f"/runs/{good}", f"/runs/compare?run={good}&run={rejected}"):
         someone.go(path)
         for one in someone.page.locator("main details:not(.deed) > summary").all():
             one.click()
@@ -92,11 +80,36 @@ def test_a_retry_begins_where_the_run_ended_and_leads_to_the_new_one(visitor, st
     assert (made["cause"], made["retry_of"], made["stages"][1]["reused"]) == ("once more", rejected, True)
 
 
-def test_two_runs_are_chosen_and_compared(visitor, story, rejected):
-    someone = visitor()
+@pytest.mark.parametrize("scripts", [True, False])
+def test_runs_are_chosen_in_the_list_and_compared(visitor, story, rejected, scripts):
+    someone = visitor(java_script_enabled=scripts)
+    page = someone.page
     someone.go(f"/runs/{rejected}")
+    page.get_by_role("link", name="Compare with other runs").click()
+    assert page.get_by_label(f"compare {rejected}").is_checked()
     good = story.get("/v1/recommenders/movies/runs")["items"][0]["id"]
-    someone.page.get_by_role("link", name="Compare with another run").click()
-    assert someone.page.get_by_role("button", name="Compare").is_visible()
-    someone.go(f"/runs/{rejected}/compare?with={good}")
-    assert "model.family" in someone.page.get_by_role("table").first.inner_text()
+    someone.go(f"/runs?run={rejected}")
+    page.get_by_label(f"compare {good}").check()
+    if scripts:
+        page.get_by_label("Recommender").focus()
+        page.evaluate("look()")
+        assert page.get_by_label(f"compare {good}").is_checked(), "a refresh leaves the choice"
+    page.get_by_role("button", name="Compare the chosen runs").click()
+    assert page.get_by_role("heading", name="Comparison of 2 runs").is_visible()
+    assert "model.family" in page.get_by_role("table").first.inner_text()
+    assert page.get_by_role("img", name="Loss by epoch").is_visible()
+    assert page.get_by_role("img", name="auc with 95 % intervals").is_visible()
+
+
+def test_a_run_shows_its_losses_and_its_metrics_as_charts(visitor, story):
+    run = story.get("/v1/recommenders/movies/runs")["items"][0]["id"]
+    someone = visitor()
+    someone.go(f"/runs/{run}")
+    page = someone.page
+    losses = page.get_by_role("img", name="Loss by epoch")
+    assert losses.is_visible() and losses.locator("polyline").count() == 2, "of training and of validation rows"
+    report = story.get(f"/v1/runs/{run}/training")
+    page.get_by_text("Numbers of the chart").click()
+    assert page.locator("#epochs tbody tr").count() == len(report["epochs"]) == 2
+    assert page.get_by_role("columnheader", name="Validation: loss").is_visible()
+    assert "this run" in page.get_by_role("img", name="auc with 95 % intervals").text_content()

@@ -34,7 +34,7 @@ def filled(path: str, text: str | None = None) -> str:
 
 def queries() -> set[str]:
     """Every parameter that any page asks its address for."""
-    return _named(r"query(?:_params)?(?:\.get\(|\[)\"(\w+)\"") | {"cursor", "since", "until", "recommender", "state", "with", "after"}
+    return _named(r"query(?:_params)?(?:\.get(?:list)?\(|\[)\"(\w+)\"") | {"cursor", "since", "until", "recommender", "state", "after"}
 
 
 def fields() -> set[str]:

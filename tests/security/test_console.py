@@ -105,7 +105,7 @@ def someone(chrome: Any, address: str, api: HostileApi) -> Iterator[Looked]:
 @pytest.mark.parametrize("what", PASSES)
 def test_what_the_platform_tells_is_shown_as_text_by_every_page(someone, api, site, what):
     api.places = PASSES[what]
-    for path in shown(site):
+    for path in (*shown(site), "/runs/compare?run=r1&run=r2"):
         if path.startswith("/static/"):
             continue
         someone.visit(filled(path), api.places)

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +22,8 @@ _QUIET = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+_MISFITS = (Path(__file__).parent / "misfits.js").read_text()
 
 
 def chromium() -> str:
@@ -75,6 +78,12 @@ class Watched:
 
         found = Axe().run(self.page).response["violations"]
         return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in ("serious", "critical")]
+
+    def misfits(self) -> list[str]:
+        """What of the page, with all its details open, is outside the window, cut off, not shown, or too small to read."""
+        self.page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+        misfits: list[str] = self.page.evaluate(_MISFITS)
+        return misfits
 
     def check(self) -> None:
         left = [one for one in self.wrong if not any(part in one for part in self.expected)]

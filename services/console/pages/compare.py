@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -40,24 +41,14 @@ async def compare(request: Request, api: Api) -> Response:
         runs=runs,
         recommender=runs[0]["recommender"],
         losses=run_charts.losses([(run["id"], training) for run, training in zip(runs, trainings, strict=True)]),
-        plots=run_charts.metric_plots(
-            {
-                row["metric"].removeprefix(_CANDIDATE): [run_charts.interval(run["id"], run["metrics"], row["metric"]) for run in runs]
-                for row in first
-                if row["metric"].startswith(_CANDIDATE)
-            }
-        ),
+        plots=_plots(runs, first),
         first=first,
         rest=[row for row in metrics if row not in first],
         spec=_merged([comparison["spec"] for comparison in comparisons]),
         lineage=_merged([comparison["lineage"] for comparison in comparisons]),
         gates=_rows([{gate["gate"]: gate for gate in run["gates"]} for run in runs]),
         stages=_rows([{stage["stage"]: stage | {"seconds": _seconds(stage)} for stage in run["stages"]} for run in runs]),
-        parts_of={
-            stage["stage"]: sorted({part["path"] for other in comparisons for part in _parts(other, stage["stage"])})
-            for comparison in comparisons
-            for stage in comparison["stages"]
-        },
+        parts_of=_parts(comparisons),
     )
 
 
@@ -80,8 +71,19 @@ def _seconds(stage: Json) -> float | None:
     return None if stage["reused"] else (moment(stage["ended_at"]) - moment(stage["started_at"])).total_seconds()
 
 
-def _parts(comparison: Json, stage: str) -> list[Json]:
-    return next((pair["parts"] for pair in comparison["stages"] if pair["stage"] == stage), [])
+def _parts(comparisons: Sequence[Json]) -> dict[str, list[str]]:
+    """Inputs of each stage in which any run differs from the first one."""
+    parts: dict[str, set[str]] = {}
+    for stage in (stage for comparison in comparisons for stage in comparison["stages"]):
+        parts.setdefault(stage["stage"], set()).update(part["path"] for part in stage["parts"])
+    return {stage: sorted(paths) for stage, paths in parts.items()}
+
+
+def _plots(runs: Sequence[Json], rows: Sequence[Json]) -> list[tuple[str, Markup]]:
+    names = [row["metric"] for row in rows if row["metric"].startswith(_CANDIDATE)]
+    return run_charts.metric_plots(
+        {name.removeprefix(_CANDIDATE): [run_charts.interval(run["id"], run["metrics"], name) for run in runs] for name in names}
+    )
 
 
 def _merged(comparisons: Sequence[Sequence[Json]]) -> list[Json]:

@@ -147,7 +147,7 @@ def _picture(name: str, life: Json, events: list[activity.Event], served: list[J
         for version in life["versions"]
     ]
     summary = ", ".join(f"version {version['version']} last at {version['points'][-1]['hit_rate']:.1%}" for version in life["versions"])
-    spanned = Axis(span=(since.timestamp(), until.timestamp()))
+    spanned = Axis(title="hit rate", x_title="UTC", span=(since.timestamp(), until.timestamp()))
     stretches = activity.canaries(served, since, until)
     return timeline(lines, f"Hit rate of {name} over time: {summary}", activity.marks(events), stretches, axis=spanned)
 

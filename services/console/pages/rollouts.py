@@ -178,7 +178,7 @@ def picture(looks: Json, rollout: Json) -> Markup:
         (0.0, "no difference: rolled back when the band is below"),
         (-looks["max_harm"], "largest accepted harm: promoted when the band is above"),
     ]
-    return timeline(lines, label, marks, levels=levels, axis=Axis(height=280))
+    return timeline(lines, label, marks, levels=levels, axis=Axis(title="lift", x_title="UTC", height=280))
 
 
 def _widest(looks: Sequence[Json], harm: float) -> float:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from shared.contracts.progress import EpochTold, Progress
 from shared.contracts.stage import File
 from shared.domain.gate import GateResult, Verdict
 from shared.domain.run import RunStatus
@@ -74,9 +75,39 @@ def test_features_are_told_with_what_was_found(world, client, problem):
     assert found["tables"] == [{"column": "userId", "codes": 7, "width": None, "bytes": None}]
 
 
+def test_a_training_report_has_the_losses_of_epochs_and_of_trees(world, client, problem):
+    world.add_run(state="evaluate", stages=("etl", "train"))
+    problem(client.get("/v1/runs/r1/training"), 404, "not-found")
+    look = {"loss": 0.6, "auc": 0.7}
+    reports = {
+        "epoch": {
+            "epochs": [{"epoch": 1, "loss": 0.5, "seconds": 2.0, "rows": 9, "validation": look | {"seconds": 1.0, "rows_per_s": 9.0}}]
+        },
+        "trees": {"rounds": [{"trees": 10, "loss": 0.5, "seconds": 2.0, "validation": look}]},
+    }
+    for unit, document in reports.items():
+        world.blobs["b" * 64] = json.dumps(document | {"published": {unit: 1}}).encode()
+        world.add_manifest("r1-train-1", {"training.json": File(sha256="b" * 64, size=9)}, **{"train.loss": 0.5})
+        found = client.get("/v1/runs/r1/training").json()
+        assert (found["unit"], found["published"], found["attempt"]) == (unit, 1, "r1-train-1")
+        assert found["epochs"] == [{"epoch": 10 if unit == "trees" else 1, "loss": 0.5, "seconds": 2.0, "validation": look}]
+
+
+def test_a_training_report_of_a_working_stage_has_its_finished_epochs(world, client, problem):
+    world.add_run(state="train", stages=("etl",), attempt=1, attempt_since=NOW)
+    problem(client.get("/v1/runs/r1/training"), 404, "not-found")
+    history = (EpochTold(epoch=1, loss=0.5, seconds=1.0, rows_per_s=9.0, validation={"auc": 0.7}),)
+    world.told["r1-train-1"] = Progress(
+        at=NOW, epoch=2, epochs=4, step=5, steps=10, loss=0.25, rows_per_s=9.0, seconds_left=6.5, history=history
+    )
+    found = client.get("/v1/runs/r1/training").json()
+    assert found["published"] is None
+    assert found["epochs"] == [{"epoch": 1, "loss": 0.5, "seconds": 1.0, "validation": {"auc": 0.7}}]
+
+
 def test_reports_are_shown_to_whoever_sees_the_recommender(world):
     world.add_run(state="train")
-    for path in ("gates", "features"):
+    for path in ("gates", "features", "training"):
         assert world.holder("viewer", ["other"]).get(f"/v1/runs/r1/{path}").status_code == 404
         assert world.holder("client").get(f"/v1/runs/r1/{path}").status_code == 403
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 import socket
 import threading
 from contextlib import contextmanager
@@ -57,6 +59,64 @@ def test_items_that_are_like_one(world, visitor):
     text = visitor.get(f"{TRY}?item=10").text
     assert "Items similar to item 10, by the vectors of version 1" in text
     assert f'href="{TRY}?item=20"' in text
+
+
+def test_titles_stand_beside_ids(world, visitor):
+    world.catalogue.put("m", [ItemWrite(10, {"title": EVIL, "year": 1999.0}, True), ItemWrite(20, {"name": "Alien"}, True)], NOW, True)
+    text = visitor.get(f"{TRY}?item=10").text
+    assert "Items similar to item 10 (&lt;script&gt;" in text
+    assert 'item=20">20</a> Alien' in text and "name:" not in text
+    assert EVIL not in text
+
+
+HOST = "pictures.example"
+SHOWN = ("https://pictures.example/a.png", "https://pictures.example/", "https://pictures.example/a/b%20c.jpg?w=64&h=64#x")
+NOT_SHOWN = (
+    *("https://other.example/a.png", "https://pictures.example.evil.example/a.png", "https://evil.example/https://pictures.example/a.png"),
+    *("http://pictures.example/a.png", "javascript:alert(1)", "data:image/png;base64,AA==", "//pictures.example/a.png", "/static/a.png"),
+    *(
+        "https://ada:secret@pictures.example/a.png",
+        "https://pictures.example@evil.example/a.png",
+        "https://pictures.example\\@evil.example/",
+    ),
+    *("https://pictures.example:8443/a.png", "https://pictures.example:443/a.png", "https://PICTURES.example/a.png"),
+    *("https://pictures.example", " https://pictures.example/a.png", "https://pictures.example/a b.png", "https://pictures.example/\n"),
+    *('https://pictures.example/"onerror="alert(1)', "https://pictures.example./a.png", "https://pictures.example/\u202e.png", "", "x"),
+)
+
+
+def test_pictures_come_only_from_hosts_that_the_operator_allows(world, subtests):
+    for hosts, address, is_shown in (
+        *(((HOST,), address, True) for address in SHOWN),
+        *(((HOST,), address, False) for address in NOT_SHOWN),
+        *(((), address, False) for address in SHOWN),
+    ):
+        with subtests.test(hosts=hosts, address=address):
+            for name in ("image", "picture"):
+                world.catalogue.put("m", [ItemWrite(20, {name: address, "title": "Alien"}, True)], NOW, True)
+                text = Visitor(Site(world.app, image_hosts=hosts)).get(f"{TRY}?user=7").text
+                picture = re.findall(r'<img class="picture"[^>]*>', text)
+                assert bool(picture) == is_shown
+                if is_shown:
+                    assert f'src="{html.escape(address)}" alt="picture of Alien"' in picture[0]
+                    assert 'loading="lazy" referrerpolicy="no-referrer"' in picture[0]
+
+
+def test_the_policy_allows_pictures_of_exactly_these_hosts(world):
+    def sources(*hosts):
+        answer = Visitor(Site(world.app, image_hosts=hosts)).get(TRY)
+        return [part for part in answer.headers["content-security-policy"].split("; ") if part.startswith("img-src")]
+
+    assert sources() == ["img-src 'self'"]
+    assert sources("b.example", "a.example") == ["img-src 'self' https://a.example https://b.example"]
+
+
+def test_hosts_of_pictures_are_names_of_hosts(subtests):
+    assert Settings.read({"image_hosts": "a.example, b.example"}).image_hosts == ["a.example", "b.example"]
+    assert Settings.read({}).image_hosts == []
+    for wrong in ("https://a.example", "a.example:8443", "*.example", "a.example/x", "a.example;script-src *", "'self'"):
+        with subtests.test(wrong=wrong), pytest.raises(Invalid, match="image_hosts: expected names of hosts"):
+            Settings.read({"image_hosts": wrong})
 
 
 FIELDS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from urllib.parse import unquote, urlencode
@@ -9,7 +10,9 @@ from urllib.parse import unquote, urlencode
 import pytest
 
 from services.console import Site
+from services.console.pages.compare import _merged
 from shared.contracts.progress import EpochTold, Progress
+from shared.contracts.stage import File
 from shared.domain.gate import GateResult, Verdict
 from shared.ports import HistoryEntry
 from tests.support.api_world import NOW, stored_document
@@ -223,7 +226,14 @@ def test_nothing_that_comes_from_outside_becomes_markup(world, site):
     other = world.add_run("r2", "failed", reason=EVIL)
     world.runs.rows["r2"] = replace(other, spec=replace(other.spec, cause="x"))
     visitor = Visitor(site)
-    for path in ("/runs", "/runs/r1", "/recommenders/m/runs", "/runs/r1/compare", "/runs/r1/compare?with=r2", f"/runs?recommender={EVIL}"):
+    for path in (
+        "/runs",
+        "/runs/r1",
+        "/recommenders/m/runs",
+        "/runs/compare?run=r1&run=r2",
+        f"/runs/compare?run=r1&run={EVIL}",
+        f"/runs?recommender={EVIL}",
+    ):
         text = visitor.get(path).text
         assert "<script>window" not in text and "<img" not in text.replace('<img src="/static', ""), path
     assert "&lt;script&gt;" in visitor.get("/runs/r1").text
@@ -232,21 +242,90 @@ def test_nothing_that_comes_from_outside_becomes_markup(world, site):
 def test_an_id_of_no_run_is_told(visitor):
     assert visitor.get("/runs/nothing").status_code == 404
     assert visitor.get("/runs/..%2f..").status_code == 404
-    assert visitor.get("/runs/nothing/compare?with=x").status_code == 404
+    assert visitor.get("/runs/compare?run=nothing&run=x").status_code == 404
 
 
-def test_two_runs_are_compared_and_the_other_one_is_chosen(world, visitor):
+def with_document(record, **changes):
+    return replace(record, spec=replace(record.spec, document=stored_document(**changes)))
+
+
+def test_two_to_four_runs_are_chosen_in_the_list_and_compared(world, visitor, subtests):
     world.add_recommender()
-    one, other = world.add_run("r1", "registered"), world.add_run("r2", "rejected")
-    world.runs.rows["r1"] = replace(one, spec=replace(one.spec, document=stored_document(gates=GATES)))
-    world.runs.rows["r2"] = replace(
-        other, spec=replace(other.spec, document=stored_document(gates=[GATES[1], {"metric": "hr@10", "min": 0.1}]))
-    )
-    assert 'value="r2"' in visitor.get("/runs/r1/compare").text
-    said = words(visitor.get("/runs/r1/compare?with=r2"))
-    assert "gates" in said
-    assert "and 1 that both have" in said
-    assert "Both runs have the same spec." in words(visitor.get("/runs/r1/compare?with=r1"))
+    first, second, third = (world.add_run(id, "registered" if id == "r1" else "rejected") for id in ("r1", "r2", "r3"))
+    both = [GATES[1], {"metric": "hr@10", "min": 0.1}]
+    world.runs.rows["r1"] = with_document(first, gates=GATES)
+    world.runs.rows["r2"] = with_document(second, gates=both)
+    world.runs.rows["r3"] = with_document(third, gates=both, model={"family": "ease"})
+    text = visitor.get("/runs?run=r2").text
+    assert 'name="run" value="r2" aria-label="compare r2" checked' in text and 'value="r1" aria-label="compare r1">' in text
+    said = words(visitor.get("/runs/compare?run=r3&run=r1&run=r2&run=r1"))
+    assert "Comparison of 3 runs" in said
+    assert "and 1 that all have" in said
+    assert said.index("r1") < said.index("r2") < said.index("r3"), "the oldest one first"
+    assert "model.family" in said and "ease" in said
+    for query in ("", "run=r1", "run=r1&run=r1", "&".join(f"run=r{number}" for number in range(5))):
+        with subtests.test(query=query):
+            answer = visitor.get(f"/runs/compare?{query}")
+            assert answer.status_code == 422 and "Choose two to 4 runs" in answer.text
+
+
+def test_differences_to_the_first_run_become_a_row_for_each_path():
+    differences = [
+        [{"path": "model.params", "left": {"width": 8}, "right": None}, {"path": "seed", "left": 1, "right": 2}],
+        [{"path": "model.params.width", "left": 8, "right": 16}],
+    ]
+    rows = {row["path"]: row["values"] for row in _merged(differences)}
+    assert rows == {
+        "model.params": [{"width": 8}, None, "see model.params.width"],
+        "model.params.width": [8, "see model.params", 16],
+        "seed": [1, 2, 1],
+    }
+
+
+def epochs(*losses, validation=True):
+    looks = [{"loss": loss * 2, "auc": 0.5} if validation else {} for loss in losses]
+    return [
+        {"epoch": n, "loss": loss, "seconds": 1, "validation": look} for n, (loss, look) in enumerate(zip(losses, looks, strict=True), 1)
+    ]
+
+
+def train(world, run, *losses, validation=True):
+    digest = run[-1] * 64
+    document = {"epochs": epochs(*losses, validation=validation), "published": {"epoch": 2}}
+    world.blobs[digest] = json.dumps(document).encode()
+    world.add_manifest(f"{run}-train-1", {"training.json": File(sha256=digest, size=9)}, **{"train.loss": losses[-1]})
+
+
+def test_losses_are_drawn_for_one_run_and_for_several_in_one_chart(world, visitor):
+    world.add_recommender()
+    for run in ("r1", "r2"):
+        world.add_run(run, "rejected", stages=("etl", "train"))
+    train(world, "r1", 0.9, 0.5, 0.4)
+    train(world, "r2", 0.8, 0.6, validation=False)
+    answer = visitor.get("/runs/r1")
+    assert "Loss by epoch; at the end: loss: train 0.4, loss: validation 0.8" in answer.text
+    assert "Validation: auc" in words(answer) and "P: the published weights" in words(answer)
+    both = visitor.get("/runs/compare?run=r1&run=r2").text
+    assert "at the end: r1: train 0.4, r1: validation 0.8, r2: train 0.6" in both
+    assert re.findall(r'class="line (hue\d dash\d)"', both) == ["hue0 dash0", "hue0 dash1", "hue1 dash0"]
+    assert "has no validation rows" in words(visitor.get("/runs/r2"))
+
+
+def test_metrics_are_drawn_with_their_uncertainty(world, visitor):
+    world.add_recommender()
+    world.add_run("r1", "rejected", stages=("etl", "train", "evaluate"))
+    figures = {
+        "candidate.hr@10": 0.2,
+        "candidate.hr@10.se": 0.01,
+        "popularity.hr@10": 0.1,
+        "serving.hr@10": 0.15,
+        "candidate.novelty@10": 8.0,
+    }
+    world.add_manifest("r1-evaluate-1", **figures)
+    text = visitor.get("/runs/r1").text
+    assert re.findall(r'aria-label="(\S+) with 95 % intervals"', text) == ["hr@10"], "novelty is no metric of gates"
+    said = re.findall(r'class="name"[^>]*>([^<]+)<', text)
+    assert said == ["this run", "0.2 (0.18 to 0.22)", "serving version", "0.15", "popularity", "0.1"]
 
 
 def test_a_run_of_a_spec_that_cannot_be_read_is_shown(world, site):
