@@ -21,7 +21,7 @@ USERS = 8000
 """So that 1% of them are some."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def pace(story):
     """A recommender whose first version serves."""
     folder = story.data / "pace"
@@ -45,14 +45,13 @@ def _register(story, document):
     return until("its rollout", lambda: story.get(f"/v1/runs/{run}")["rollout"])
 
 
-def canary(pace, version, *steps):
-    """A rollout of a new version, at its first step."""
+def canary(pace, *steps):
+    """A rollout of a new version, at its first step, and the number of the version."""
     document = pace.get("/v1/recommenders/pace")["spec"]
     document["rollout"]["steps"] = list(steps)
     rollout = _register(pace, document)
     pace.wait_for_rollout(rollout, "canary")
-    assert pace.get(f"/v1/rollouts/{rollout}")["version"] == version
-    return rollout
+    return rollout, pace.get(f"/v1/rollouts/{rollout}")["version"]
 
 
 @contextmanager
@@ -104,7 +103,8 @@ def _split(rollout, weight):
 
 
 def test_a_rollout_is_watched_from_1_percent_to_promoted_then_one_that_earns_less_says_why(visitor, pace):
-    first = canary(pace, 2, "1%", "50%")
+    stable = pace.get("/v1/recommenders/pace")["serving"]["stable"]
+    first, better = canary(pace, "1%", "50%")
     someone = visitor()
     someone.go(f"/rollouts/{first}")
     page = someone.page
@@ -113,36 +113,36 @@ def test_a_rollout_is_watched_from_1_percent_to_promoted_then_one_that_earns_les
 
     def promoted():
         text = page.locator("#why").inner_text()
-        seen.update(share for share in ("1 %", "50 %") if f"Version 2 serves {share} of the users" in text)
+        seen.update(share for share in ("1 %", "50 %") if f"Version {better} serves {share} of the users" in text)
         return "promoted" in page.locator("#state").inner_text()
 
     with crowd(
         pace,
         first,
-        lambda version, n: n % 5 != 0 if version == 2 else n % 3 == 0,
+        lambda version, n: n % 5 != 0 if version == better else n % 3 == 0,
         goes_on=lambda weight: f"{weight * 100:.0f} %" in seen,  # no step is over before the open page has shown it
     ):
         until("the open page says promoted", promoted, seconds=120)
     assert seen == {"1 %", "50 %"}
     until("it says why", lambda: "excludes a loss above 10 %: promoted after" in page.locator("#explained").inner_text())
-    assert "more hits than version 1" in page.locator("#explained").inner_text()
+    assert f"more hits than version {stable}" in page.locator("#explained").inner_text()
     assert page.evaluate("window.untouched"), "it was never loaded anew"
-    assert page.get_by_role("img", name="Lift of version 2 after each of").is_visible()
+    assert page.get_by_role("img", name=f"Lift of version {better} after each of").is_visible()
     assert someone.hurdles() == []
     for width in (400, 800, 1280):
         page.set_viewport_size({"width": width, "height": 800})
         assert someone.misfits() == [], width
 
-    second = canary(pace, 3, "20%")
+    second, worse = canary(pace, "20%")
     someone.go(f"/rollouts/{second}")
-    with crowd(pace, second, lambda version, n: n % 10 == 0 if version == 3 else n % 5 != 0):
+    with crowd(pace, second, lambda version, n: n % 10 == 0 if version == worse else n % 5 != 0):
         pace.wait_for_rollout(second, "rolled_back")
     until("the open page says so", lambda: "rolled back" in page.locator("#state").inner_text())
     one = pace.get(f"/v1/rollouts/{second}")
     report = one["reports"][-1]
-    fewer = f"{-report['lift'] * 100:.0f} % fewer hits than version 2 in its canary at {report['weight'] * 100:g} %"
+    fewer = f"{-report['lift'] * 100:.0f} % fewer hits than version {better} in its canary at {report['weight'] * 100:g} %"
     explained = page.locator("#explained").inner_text()
-    assert explained == f"Version 3 earned {fewer}: rolled back after {report['candidate']['users']:,} users."
+    assert explained == f"Version {worse} earned {fewer}: rolled back after {report['candidate']['users']:,} users."
     assert one["reason"] in page.locator("#why").inner_text()
     assert one["reason"].startswith("the candidate earns fewer hits")
     page.get_by_text("Numbers of").click()
@@ -158,14 +158,15 @@ def press(page, button, reason):
 
 
 def test_a_rollout_is_steered_by_each_of_its_buttons(visitor, pace):
-    rollout = canary(pace, 4, "20%", "50%")
+    stable = pace.get("/v1/recommenders/pace")["serving"]["stable"]
+    rollout, version = canary(pace, "20%", "50%")
     someone = visitor(color_scheme="dark")
     someone.go(f"/rollouts/{rollout}")
     page = someone.page
     for button, reason, state, told in (
         ("Pause", "lunch", "paused", ""),
         ("Resume", "back", "canary", ""),
-        ("Skip to the next step", "we know it", "canary", "Version 4 serves 50 % of the users"),
+        ("Skip to the next step", "we know it", "canary", f"Version {version} serves 50 % of the users"),
         ("Promote", "it is fine", "promoted", ""),
     ):
         press(page, button, reason)
@@ -174,14 +175,14 @@ def test_a_rollout_is_steered_by_each_of_its_buttons(visitor, pace):
         until("the history says so", lambda reason=reason: reason in page.locator("#decisions").inner_text())
     assert someone.hurdles() == []
     press(page, "Roll back", "it was not")
-    until("the version before serves", lambda: pace.get("/v1/recommenders/pace")["serving"]["stable"] == 2)
+    until("the version before serves", lambda: pace.get("/v1/recommenders/pace")["serving"]["stable"] == stable)
     page.goto(f"{someone.url}/rollouts/{rollout}")
     assert page.locator("#deeds .deed").count() == 0
 
 
 @pytest.mark.requirement("C-05")
 def test_a_rollout_is_aborted_and_its_version_is_rolled_out_again_from_its_own_page(visitor, pace):
-    rollout = canary(pace, 5, "20%")
+    rollout, version = canary(pace, "20%")
     someone = visitor()
     someone.go(f"/rollouts/{rollout}")
     press(someone.page, "Abort", "no longer wanted")
@@ -190,19 +191,19 @@ def test_a_rollout_is_aborted_and_its_version_is_rolled_out_again_from_its_own_p
     assert someone.page.locator("#deeds .deed").count() == 0
 
     page = someone.page
-    someone.go("/recommenders/pace/versions/5")
+    someone.go(f"/recommenders/pace/versions/{version}")
     page.get_by_text("Roll out…", exact=True).click()
     assert someone.hurdles() == []
     page.locator("#roll-out").get_by_label("Reason").fill("it is wanted after all")
     page.get_by_role("button", name="Start the rollout", exact=True).click()
-    assert "The rollout of version 5 is created" in page.get_by_role("status").filter(has_text="is created").inner_text()
+    assert f"The rollout of version {version} is created" in page.get_by_role("status").filter(has_text="is created").inner_text()
     again = page.url.rsplit("/", 1)[1]
     pace.wait_for_rollout(again, "canary")
     one = pace.get(f"/v1/rollouts/{again}")
-    assert (one["version"], one["asked_by"], one["cause"], again != rollout) == (5, "owner", "it is wanted after all", True)
-    until("the open page shows its canary", lambda: "Version 5 serves 20 % of the users" in page.locator("#why").inner_text())
+    assert (one["version"], one["asked_by"], one["cause"], again != rollout) == (version, "owner", "it is wanted after all", True)
+    until("the open page shows its canary", lambda: f"Version {version} serves 20 % of the users" in page.locator("#why").inner_text())
     assert "start by owner: it is wanted after all" in page.locator("#decisions").inner_text()
-    someone.go("/recommenders/pace/versions/5")
+    someone.go(f"/recommenders/pace/versions/{version}")
     assert page.locator("#roll-out").count() == 0
     pace.post(f"/v1/rollouts/{again}:abort")
     until("the open page offers it again", lambda: page.locator("#roll-out").count() == 1)

@@ -19,7 +19,12 @@ PATH_VALUES = {
 }
 IDS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0"}
 """The value of `{id}` under each prefix: a row of recommender 'm'."""
-OTHER_IDS = {"/v1/runs/{id}/stream": "r0", "/v1/runs/{id}/logs/stream": "r0", "/v1/runs/{id}/evaluation": "r2"}
+OTHER_IDS = {
+    "/v1/runs/{id}/stream": "r0",
+    "/v1/runs/{id}/logs/stream": "r0",
+    "/v1/runs/{id}/evaluation": "r2",
+    "/v1/runs/{id}/training": "r2",
+}
 """A stream ends with its run, and a report belongs to an evaluated run."""
 BODIES = {
     ("POST", "/v1/events"): {"events": [{"recommender": "m", "user": 1, "item": 2}]},

@@ -49,6 +49,7 @@ def filled_world(openapi_document):
     world.add_run("r2", "rejected", stages=("etl", "train", "evaluate"))
     world.blobs["c" * 64] = b"{}"
     report = File(sha256="c" * 64, size=2)
+    world.add_manifest("r2-train-1", files={"training.json": report})
     world.add_manifest("r2-evaluate-1", files={"report.json": report, "report.html": report})
     world.add_rollout()
     world.add_retrainer()
