@@ -10,6 +10,7 @@ import polars as pl
 
 from pipelines.data.sources import SourceRows, readable
 from pipelines.data.times import is_text
+from shared.contracts.schema import NO_LABEL
 from shared.domain.errors import BadData
 
 MIN_ROWS = 20
@@ -92,7 +93,8 @@ def check_interactions(frame: pl.LazyFrame, name: str, user: str, item: str, lab
     if positives == 0:
         raise BadData(f"{name}: column '{label}' has no positive; check schema.label.positive")
     if positives == rows and need_both_labels:
-        raise BadData(f"{name}: column '{label}' makes every row a positive; check schema.label.positive")
+        says = "every row is a positive" if label == NO_LABEL else f"column '{label}' makes every row a positive"
+        raise BadData(f"{name}: {says}; check schema.label.positive, or choose a family that learns from positives alone, such as ease")
     return rows
 
 
