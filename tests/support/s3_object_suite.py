@@ -21,7 +21,7 @@ Server = S3Server | S3Stub
 def fill(server: Server, folder: Path, many: int) -> None:
     file = folder / "file"
     file.write_text("userId\n1\n")
-    for key in ("films/a.csv", "films/deep/b c+ü.csv", "films/deep/_hidden.csv", "films/notes.txt", "films/list/x/y.parquet", "other.csv"):
+    for key in ("films/a.csv", "films/deep/b c+ü.csv", "films/deep/_hidden.csv", "films/notes.md", "films/list/x/y.parquet", "other.csv"):
         server.put(file, "lake", key)
     for number in range(many):
         server.put(file, "lake", f"films/many/{number:03}z.csv")
@@ -62,7 +62,7 @@ class S3ObjectSuite:
             ("s3://lake/films/none.csv", BadData, "object not found"),
             ("s3://lake/films/none*.csv", BadData, "no object matches"),
             ("s3://lake/films/empty.csv", BadData, "the object is empty"),
-            ("s3://lake/films/notes.txt", Unsupported, "not a data file: only names ending in .parquet"),
+            ("s3://lake/films/notes.md", Unsupported, "not a data file: only names ending in .parquet"),
             ("s3://lake/films/[z-a].csv", Invalid, "its brackets are not a valid pattern"),
             ("s3://L/films/a.csv", Invalid, "expected s3://BUCKET/KEY"),
             ("s3://pond/a.csv", BadData, "bucket not found"),

@@ -48,9 +48,9 @@ def test_a_folder_without_data_files_and_a_link_out_of_it_are_refused(tmp_path: 
     (tmp_path / "days" / "link.csv").symlink_to(tmp_path / "secret.csv")
     with pytest.raises(Invalid, match="not under an allowed data root"):
         data_files(str(tmp_path / "days"), [str(tmp_path / "days")])
-    (tmp_path / "notes.txt").write_text("1")
+    (tmp_path / "notes.md").write_text("1")
     with pytest.raises(Unsupported, match="not a data file"):
-        data_files("notes.txt", [str(tmp_path)])
+        data_files("notes.md", [str(tmp_path)])
 
 
 def test_a_query_has_a_fault_where_its_database_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

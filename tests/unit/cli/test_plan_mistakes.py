@@ -1,4 +1,4 @@
-"""`plan` names forty mistakes in a spec and its data, each with its line and the nearest valid name."""
+"""`plan` names mistakes in a spec and its data, each with its line and the nearest valid name. The platform suite tries all forty."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def test_a_correct_spec_would_start(eyas, tmp_path: Path) -> None:
 
 def test_every_mistake_is_refused_by_its_line(eyas, tmp_path: Path, subtests: pytest.Subtests) -> None:
     assert sorted(Counter(mistake.kind for mistake in MISTAKES).values()) == [5] * 8
-    for number, mistake in enumerate(MISTAKES):
+    in_text = [mistake for mistake in MISTAKES if mistake.kind in ("structure", "names", "values")]
+    first = {mistake.kind: mistake for mistake in reversed(MISTAKES)}
+    for number, mistake in enumerate(dict.fromkeys((*in_text, *first.values()))):
         with subtests.test(number=number, says=mistake.says):
             file = mistake.write(tmp_path / str(number))
             shown = eyas("plan", file)
