@@ -205,7 +205,10 @@ def element(tag: str, *inside: str | Markup, **attributes: str | float) -> Marku
 
 
 def with_unit(value: float, unit: str, digits: int = 3) -> str:
-    return f"{value * 100:.{digits}g} %" if unit == "%" else f"{value:.{digits}g}{' ' + unit if unit else ''}"
+    """Formats a value. Numbers from 1,000 to a million have no exponent, since the labels of an axis have room for nine characters."""
+    number = value * 100 if unit == "%" else value
+    text = f"{number:,.0f}" if 1_000 <= abs(number) < 1_000_000 else f"{number:.{digits}g}"
+    return f"{text} {unit}" if unit else text
 
 
 def _picture(kind: str, label: str, height: int, top: float, shapes: Sequence[Markup], titles: Sequence[Markup] = ()) -> Markup:

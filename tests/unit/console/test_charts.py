@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.console.charts import Axis, ChartInterval, ChartLine, ChartPoint, EventMark, ShadedPeriod, bars, intervals, spark, timeline
+from services.console.charts import (
+    Axis,
+    ChartInterval,
+    ChartLine,
+    ChartPoint,
+    EventMark,
+    ShadedPeriod,
+    bars,
+    intervals,
+    spark,
+    timeline,
+    with_unit,
+)
 
 EVIL = '"><script>alert(1)</script><img onerror=x>&'
 numbers = st.floats(-1e6, 1e6)
@@ -125,3 +137,9 @@ def test_one_look_alone_stands_in_the_middle_with_its_bounds():
     dot = next(picture.iter("circle"))
     assert float(bounds.get("x1")) == float(bounds.get("x2")) == 500 and percent(dot, "cx") == 50
     assert float(bounds.get("y2")) < float(dot.get("cy")) < float(bounds.get("y1"))
+
+
+def test_large_values_have_no_exponent():
+    values = ((12.5, "%"), (-2.5, "%"), (0.1234, "%"), (1_250, ""), (0.00012345, ""), (2e6, "ms"))
+    texts = [with_unit(value, unit) for value, unit in values]
+    assert texts == ["1,250 %", "-250 %", "12.3 %", "1,250", "0.000123", "2e+06 ms"]
