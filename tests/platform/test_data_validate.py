@@ -92,7 +92,7 @@ def test_a_spec_is_judged_with_its_tables_and_compared_with_those_of_an_earlier_
         (["ratings.parquet", "--column", "user=nobody"], "ratings.parquet: column 'nobody' is missing"),
         (["ratings.parquet", "--column", "user"], "--column: expected WHAT=NAME such as user=userId, got 'user'"),
         (["ratings.parquet", "--column", "clock=at"], "expected 'user', 'item', 'time' or 'label'"),
-        (["ratings.parquet", "--positive", "many"], "expected a comparison such as '>= 4', got 'many'"),
+        (["ratings.parquet", "--positive", "many"], "expected a comparison such as '>= 4', a list of values"),
         (["ratings.parquet", "--against", "ratings.parquet"], "ratings.parquet: not a profile of an accepted batch"),
         (["spec.yaml"], "spec.yaml: cannot be read: No such file or directory"),
     ],

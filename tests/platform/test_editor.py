@@ -110,7 +110,7 @@ def test_completes_operators_and_then_the_fields_of_the_operator(editor: Editor)
         (f"serve:\n  filter:\n    - {CURSOR}", {"not_seen", "available"}),
         (f"serve:\n  order:\n    rules:\n      - {CURSOR}", {"boost", "bury", "pin", "quota", "each"}),
         (f"serve:\n  order:\n    rules:\n      - pin: 3\n        {CURSOR}", {"at"}),
-        (f"split:\n  by: {CURSOR}", {"time", "leave_last_out", "random"}),
+        (f"split:\n  by: {CURSOR}", {"time", "leave_last_out", "random", "pairs"}),
     ],
 )
 def test_completes_other_lists_and_values(editor: Editor, part: str, names: set[str]) -> None:
@@ -139,7 +139,7 @@ def test_hover_shows_the_description_and_no_name_of_a_class(editor: Editor, part
     ("part", "line", "message"),
     [
         ("spli: {by: time}", 0, "Property spli is not allowed."),
-        ("split:\n  by: tim", 1, 'Value is not accepted. Valid values: "time", "leave_last_out", "random".'),
+        ("split:\n  by: tim", 1, 'Value is not accepted. Valid values: "time", "leave_last_out", "random", "pairs".'),
         ("model:\n  family: eas", 1, "Value is not accepted."),
         ("model:\n  family: ease\n  params:\n    regularization: 5", 3, "Property regularization is not allowed."),
         ("model:\n  family: ease\n  params:\n    regularisation: big", 3, 'Incorrect type. Expected "number | null".'),
