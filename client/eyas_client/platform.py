@@ -140,7 +140,7 @@ class Recommenders(Group[M]):
 
     @Operation
     def validate(self, spec: Spec) -> Request[ValidSpec]:
-        """Checks a spec and changes nothing; raises Invalid with each wrong field."""
+        """Checks a spec without changing anything. Raises Invalid, which lists the wrong fields."""
         return _spec_post("/v1/recommenders:validate", ValidSpec, spec, keyed=False)
 
     @Operation

@@ -14,7 +14,8 @@ from pipelines.data.interactions import open_interactions
 from pipelines.data.pages import check_items
 from pipelines.data.sources import ReadableRoots, SourceRows, open_source, readable
 from pipelines.data.validate import check_key_types
-from shared.contracts.spec import RecommenderSpec, Table
+from shared.contracts.data import Table
+from shared.contracts.spec import RecommenderSpec
 from shared.domain.entity_ids import IdKind
 
 

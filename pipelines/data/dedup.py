@@ -7,7 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from shared.contracts.spec import Interactions
+from shared.contracts.data import Interactions
 
 _ROW, _BEST = "thinning.row", "thinning.best"
 """No data column has these names, because of the dots."""

@@ -39,7 +39,7 @@ _UUID_LENGTH = 20
 
 
 def delta_rows(table: LakeTable, scratch: Path) -> tuple[list[Path], pl.LazyFrame, int]:
-    """Returns the active files, their rows and the version."""
+    """Returns the data files of the version, a scan of their rows, and the number of the version."""
     log, copy = table.delta(), scratch / "table"
     folder = copy / LOGS["Delta"]
     shutil.rmtree(copy, ignore_errors=True)
@@ -96,7 +96,7 @@ def _vectors(path: Path, uri: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _vector_file(vector: Mapping[str, Any], uri: str) -> str | None:
-    """Returns the file of a deletion vector, below the table's folder; None for one in the log itself."""
+    """Returns the path of a deletion vector's file below the table's folder; None if the log itself contains the vector."""
     if vector["storageType"] == "i":
         return None
     prefix, encoded = vector["pathOrInlineDv"][:-_UUID_LENGTH], vector["pathOrInlineDv"][-_UUID_LENGTH:]

@@ -40,7 +40,8 @@ class TableRows:
 
 
 def open_table(place: Place, roots: tuple[str, ...], scratch: Path) -> TableRows | None:
-    """Opens the table that the place names; None if it is none. Every file is checked against the data roots before it is opened."""
+    """Opens the Delta or Iceberg table that the place names; returns None for other data. Each file is checked against the data roots
+    before it is opened."""
     assert place.uri is not None
     table = lake_table(place.uri, roots, ObjectStore(), place.version, scratch / "files")
     if table is None:

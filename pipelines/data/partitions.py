@@ -54,10 +54,10 @@ class Partitions:
             if name not in schema:
                 continue
             expected = by_file(list(self.values), _as(self.column(name, (name,)), schema[name]))
-            other = scan.filter(pl.col(name).ne_missing(expected)).select(FILE, pl.col(name).cast(pl.String)).head(1)
-            for path, value in other.collect(engine="streaming").rows():
-                there = self.values[Path(path)][name]
-                raise BadData(f"{self.uri}: column '{name}' is {value} in {Path(path).name}, but {there} in the name of its folder")
+            differing = scan.filter(pl.col(name).ne_missing(expected)).select(FILE, pl.col(name).cast(pl.String)).head(1)
+            for path, value in differing.collect(engine="streaming").rows():
+                folder_value = self.values[Path(path)][name]
+                raise BadData(f"{self.uri}: column '{name}' is {value} in {Path(path).name}, but {folder_value} in the name of its folder")
 
 
 def by_file(files: Sequence[Path], values: pl.Series) -> pl.Expr:

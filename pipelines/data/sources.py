@@ -32,6 +32,7 @@ from pipelines.data.tfrecord.reader import scan_tfrecord
 from shared.contracts.sources import Place, TextFormat
 from shared.contracts.validation_report import FaultyFile
 from shared.datafiles import data_files, data_objects, is_object, kind_of
+from shared.datafiles.delimited import looks_like_data
 from shared.datafiles.local import base_folder
 from shared.datafiles.object_store import ObjectStore
 from shared.datafiles.objects import base_key, layout
@@ -224,8 +225,8 @@ def _filed(
         for path in files:
             look(path)
     else:
-        sound, others = sound_files(files, look)
-        faulty += others
+        sound, broken = sound_files(files, look)
+        faulty += broken
     scan = partial(_scanned, scratch, as_text, place.csv, partitions)
     if partitions.names:
         with readable(uri):
@@ -307,7 +308,7 @@ def _check_columns(scan: pl.LazyFrame, named: str, columns: Sequence[str]) -> No
 
 def columns_hint(column: str, names: Sequence[str]) -> str:
     """Returns the nearest name, else all names."""
-    if names and all(name.replace(".", "", 1).lstrip("+-").isdigit() for name in names):
+    if looks_like_data(names):
         return f"the first line is {', '.join(names[:20])}: if the file has no header line, set csv: {{header: [...]}}"
     if len(names) == 1 and column in names[0]:
         return f"the only column is '{names[0]}': set csv: {{separator: ...}} to the characters between its fields"

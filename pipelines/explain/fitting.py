@@ -4,7 +4,6 @@ Large data is sampled by users, so that each sampled user keeps all rows. Only c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,14 @@ import polars as pl
 from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.dedup import thin
 from pipelines.data.ids import with_kinds, without_texts
-from pipelines.data.interactions import from_file, latest, open_interactions
+from pipelines.data.interactions import from_file, latest
 from pipelines.data.pages import of_users, views
 from pipelines.data.sources import ReadableRoots, open_source, readable
 from pipelines.data.split import split
 from pipelines.data.validate import check_interactions
-from pipelines.data.validation.judging import judge, refusal
-from pipelines.data.validation.tables import judge_tables
+from pipelines.data.validation.command import judge_rows
+from pipelines.data.validation.judging import Judged, refusal
+from pipelines.data.validation.tables import JudgedTables
 from pipelines.data.vectors import open_vectors, with_vectors
 from pipelines.encoding.spec_encoder import TRIED, try_encoder
 from pipelines.export.attributes import attribute_columns
@@ -29,10 +29,10 @@ from pipelines.features.graph import Graph
 from pipelines.features.hashing import hashed
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
 from pipelines.features.reading import Reads
-from shared.contracts.attribute_names import unknown_attributes
+from shared.contracts.attribute_names import unknown_attributes, wrong_kinds
+from shared.contracts.data import Table as Keyed
 from shared.contracts.features import Vector, VectorOf
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.spec import Table as Keyed
 
 _NORMAL = pl.Schema({"user": pl.Int64(), "item": pl.Int64(), "time": pl.Float64(), "label": pl.Int8()})
 _KEY, _MET = "~key", "~met"
@@ -49,6 +49,8 @@ class ExplainedFit:
     users: int
     unknown: tuple[tuple[str, str], ...]
     """Field and message of each attribute that filters or rules name and the items table lacks."""
+    mistyped: tuple[tuple[str, str], ...]
+    """Field and message of each filter that compares different types."""
     every: int
     """The fit uses one user in this many."""
     values: Mapping[str, float]
@@ -60,19 +62,24 @@ class ExplainedFit:
 
 
 def fit_on_data(spec: RecommenderSpec, reach: ReadableRoots, most: int, reads: Reads = "deep") -> ExplainedFit:
-    """Fits on about `most` interactions."""
+    """Validates the rows, and fits on about `most` of them. Data above the limits of validation is used, if it has good rows."""
     reach = with_kinds(spec, reach)
-    tables = judge_tables(spec, reach, {}, reach.scratch / "bad", reach.scratch / "validation")
-    table, people = tables.items.source, tables.users.source if tables.users else None
-    items = _with_vectors(read_items(table, spec), spec, spec.schema_.item, table.name, reach)
-    users = _with_vectors(read_users(people, spec), spec, spec.schema_.user, people.name, reach) if people else None
-    source = open_interactions(spec, reach)
-    extra = extra_columns(spec, source.frame.collect_schema())
-    judged = judge(source, spec, None, time.time(), reach.scratch / "bad.parquet", reach.scratch / "validation", tables)
+    tables, judged = judge_rows(spec, reach, None, reach.scratch / "report")
     refused = refusal(judged.report)
     if refused is not None and (judged.profile is None or not tables.items.has_rows):
         raise refused
+    return fit_on_judged(spec, reach, tables, judged, most, reads)
+
+
+def fit_on_judged(
+    spec: RecommenderSpec, reach: ReadableRoots, tables: JudgedTables, judged: Judged, most: int, reads: Reads = "deep"
+) -> ExplainedFit:
+    """Fits on about `most` of the good rows."""
+    table, people = tables.items.source, tables.users.source if tables.users else None
+    items = _with_vectors(read_items(table, spec), spec, spec.schema_.item, table.name, reach)
+    users = _with_vectors(read_users(people, spec), spec, spec.schema_.user, people.name, reach) if people else None
     source = judged.source
+    extra = extra_columns(spec, source.frame.collect_schema())
     frame, pages = without_texts(from_file(source, spec, {f"{EXTRA}{name}": name for name in extra})), views(source, spec)
     if spec.data.interactions.since:
         stretch = spec.data.interactions.since.total_seconds()
@@ -97,8 +104,8 @@ def fit_on_data(spec: RecommenderSpec, reach: ReadableRoots, most: int, reads: R
     ready = ready.fit(parts.train, None, ready.history(parts.train, parts.holdout, reach.scratch / "history"))
     user_count = len(ready.users) if ready.users is not None else _count(frame.select("user").unique())
     liked = _count(parts.train.filter(pl.col("label") > 0))
-    unknown, values = _unknown(items, spec), _values(ready, parts.train)
-    return ExplainedFit(ready.graph, _count(parts.train), liked, len(items), user_count, unknown, every, values)
+    unknown, mistyped, values = _unknown(items, spec), _mistyped(items, spec), _values(ready, parts.train)
+    return ExplainedFit(ready.graph, _count(parts.train), liked, len(items), user_count, unknown, mistyped, every, values)
 
 
 def fit_on_nothing(spec: RecommenderSpec, reach: ReadableRoots, reads: Reads = "deep") -> ExplainedFit:
@@ -112,13 +119,17 @@ def fit_on_nothing(spec: RecommenderSpec, reach: ReadableRoots, reads: Reads = "
     frame = pl.LazyFrame(schema=_NORMAL | {f"{EXTRA}{name}": dtype for name, dtype in extra.items()})
     ready = prepare(graph, items, users, frame)
     ready = ready.fit(frame, None, ready.history(frame, frame, reach.scratch / "history"))
-    return ExplainedFit(ready.graph, 0, 0, 0, 0, _unknown(items, spec), 1, {})
+    return ExplainedFit(ready.graph, 0, 0, 0, 0, _unknown(items, spec), _mistyped(items, spec), 1, {})
 
 
 def _unknown(items: pl.DataFrame, spec: RecommenderSpec) -> tuple[tuple[str, str], ...]:
     key = spec.schema_.item
     table = items.drop([vector.output for vector in _vectors(spec, key)])
     return unknown_attributes(spec.serve, attribute_columns(table, key, {}).kinds)
+
+
+def _mistyped(items: pl.DataFrame, spec: RecommenderSpec) -> tuple[tuple[str, str], ...]:
+    return wrong_kinds(spec.serve, attribute_columns(items, spec.schema_.item, {}).kinds)
 
 
 def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: ReadableRoots) -> pl.DataFrame:

@@ -146,25 +146,25 @@ def get_run_features(parts: With, who: Who, id: str) -> FeatureReport:
     """Returns what etl made of the run's data: rows, features with fitted values, and tables of codes."""
     record = who.row("run", parts.runs, id)
     attempt = attempt_of(record, "etl")
-    made = parts.artifacts.manifest(attempt) if attempt else None
-    if made is None or attempt is None or _FEATURES not in made.files:
+    manifest = parts.artifacts.manifest(attempt) if attempt else None
+    if manifest is None or attempt is None or _FEATURES not in manifest.files:
         raise NotFound(f"run {id} has no feature report: it exists when etl has succeeded")
     trained = attempt_of(record, "train")
     train = parts.artifacts.manifest(trained) if trained else None
     tables = {table["column"]: table for table in _list(train, "tables")}
-    split = _mapping(made, "split")
-    rows = {name.removeprefix("rows."): int(value) for name, value in made.metrics.items() if name.startswith("rows.")}
+    split = _mapping(manifest, "split")
+    rows = {name.removeprefix("rows."): int(value) for name, value in manifest.metrics.items() if name.startswith("rows.")}
     return FeatureReport(
         attempt=attempt,
-        snapshot=made.facts.get("snapshot"),
-        rows={**{name: int(value) for name, value in _mapping(made, "rows").items()}, **rows},
+        snapshot=manifest.facts.get("snapshot"),
+        rows={**{name: int(value) for name, value in _mapping(manifest, "rows").items()}, **rows},
         oldest=_instant(split.get("oldest")),
         cut=_instant(split.get("cut")),
         newest=_instant(split.get("newest")),
-        features=_features(parts, made.files),
+        features=_features(parts, manifest.files),
         tables=[
             TableMade(column=name, codes=codes, width=tables.get(name, {}).get("width"), bytes=tables.get(name, {}).get("bytes"))
-            for name, codes in _mapping(made, "cardinalities").items()
+            for name, codes in _mapping(manifest, "cardinalities").items()
         ],
     )
 
@@ -174,9 +174,9 @@ def get_run_training(parts: With, who: Who, id: str) -> TrainingReport:
     """Returns the loss and the validation metrics of each epoch; while train works, of the newest finished epochs."""
     record = who.row("run", parts.runs, id)
     attempt = attempt_of(record, "train")
-    made = parts.artifacts.manifest(attempt) if attempt else None
-    if attempt and made is not None and _TRAINING in made.files:
-        document = json.loads(parts.artifacts.read(made.files[_TRAINING]))
+    manifest = parts.artifacts.manifest(attempt) if attempt else None
+    if attempt and manifest is not None and _TRAINING in manifest.files:
+        document = json.loads(parts.artifacts.read(manifest.files[_TRAINING]))
         unit: Literal["epoch", "trees"] = "epoch" if "epochs" in document else "trees"
         return TrainingReport(
             attempt=attempt,
@@ -192,8 +192,8 @@ def get_run_training(parts: With, who: Who, id: str) -> TrainingReport:
 
 def _epoch(entry: Mapping[str, Any]) -> TrainedEpoch:
     rates = ("seconds", "rows_per_s")
-    looked = {name: value for name, value in entry.get("validation", {}).items() if name not in rates}
-    return TrainedEpoch(epoch=entry["epoch"], loss=entry["loss"], seconds=entry["seconds"], validation=looked)
+    measured = {name: value for name, value in entry.get("validation", {}).items() if name not in rates}
+    return TrainedEpoch(epoch=entry["epoch"], loss=entry["loss"], seconds=entry["seconds"], validation=measured)
 
 
 def _features(parts: ControlParts, files: Files) -> list[FeatureMade]:
@@ -224,13 +224,13 @@ def _named(operand: Any) -> list[str]:
     return [column for column in operand if isinstance(column, str)] if isinstance(operand, list) else []
 
 
-def _mapping(made: Manifest, name: str) -> Mapping[str, Any]:
-    fact = made.facts.get(name)
+def _mapping(manifest: Manifest, name: str) -> Mapping[str, Any]:
+    fact = manifest.facts.get(name)
     return fact if isinstance(fact, dict) else {}
 
 
-def _list(made: Manifest | None, name: str) -> list[Any]:
-    fact = made.facts.get(name) if made is not None else None
+def _list(manifest: Manifest | None, name: str) -> list[Any]:
+    fact = manifest.facts.get(name) if manifest is not None else None
     return fact if isinstance(fact, list) else []
 
 

@@ -11,7 +11,7 @@ from services.cli.datatools import placed, run_tool
 from services.cli.exit_codes import Exit
 from services.cli.faults import FaultReportingGroup, ReportedError
 from services.cli.output import AsJson, say, show_json, show_table
-from services.cli.planning import DataRoot
+from services.cli.planning import SPECS, DataRoot, roots_of_file
 from services.cli.report import show_report
 from shared.domain.errors import Invalid
 from shared.domain.object_uris import is_object, split
@@ -36,8 +36,8 @@ def synth(
     parquet: Annotated[bool, typer.Option("--parquet", help="Write Parquet instead of the original layout.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write synthetic data: `films`, a world of tastes with its newest ratings apart, or a twin of a public data set. Equal seeds give
-    equal rows."""
+    """Write synthetic data: `films` (ratings of users with tastes; the newest in later.parquet), or data in the shape of a public data set.
+    Equal seeds give equal rows."""
     from shared.contracts.datatools import Synth, WrittenFiles
 
     _tell_rows(run_tool("synth", Synth(name=dataset, to=_absolute(to), rows=rows, seed=seed, parquet=parquet), WrittenFiles), to, as_json)
@@ -116,7 +116,7 @@ def validate(
     """Check interactions as a run would. Exit code 0: usable; 1: a run would stop; 2: the command line is wrong."""
     request = {
         "source": source,
-        "roots": [*(data_root or ()), *_roots(source)],
+        "roots": _roots(source, data_root or []),
         "columns": dict(pair(text) for text in column or ()),
         "positive": positive,
         "against": placed(against),
@@ -178,11 +178,13 @@ def _pairs(options: list[str]) -> dict[str, str]:
     return features
 
 
-def _roots(source: str) -> list[str]:
-    """Allows every local path, because the caller reads with their own rights."""
+def _roots(source: str, data_roots: list[str]) -> list[str]:
+    """Allows every local path, because the caller reads with their own rights. A spec's data is looked for as `eyas plan` does."""
     if is_object(source):
-        return [split(source)[0]]
-    return [str(Path.cwd()), str(Path(source).absolute().parent), "/"]
+        return [*data_roots, split(source)[0]]
+    if source.lower().endswith(SPECS) and Path(source).is_file():
+        return list(roots_of_file(Path(source), data_roots))
+    return [*data_roots, str(Path.cwd()), str(Path(source).absolute().parent), "/"]
 
 
 def _absolute(path: Path) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from shared.contracts.spec import RecommenderSpec
     from shared.contracts.spec_lines import PlacedFault
 
-_SPECS = (".yaml", ".yml", ".json")
+SPECS = (".yaml", ".yml", ".json")
+_UNKNOWN = re.compile(r"unknown attribute '[^']*'")
+_MISSING = re.compile(r": (?:file|object) not found")
 DataRoot = Annotated[list[str] | None, typer.Option(help="Folder of a spec's relative paths; repeatable.")]
 
 
@@ -53,7 +56,7 @@ def plan(
 ) -> None:
     """Check a spec's file and its data, or show what a run of a recommender would do now. Starts nothing. Exit code 1: a run would be
     refused."""
-    if target.lower().endswith(_SPECS) or Path(target).is_file():
+    if target.lower().endswith(SPECS) or Path(target).is_file():
         report_check(ctx, Path(target), data_root, as_json)
     else:
         _forecast(client(ctx).post(paths.recommender(target, ":plan"), {"mode": mode}), as_json)
@@ -90,30 +93,55 @@ def check_file(ctx: typer.Context, file: Path, data_roots: list[str]) -> SpecChe
     except EyasError as error:
         message = str(error).removeprefix(f"{file}: ")
         return SpecCheck(placed_faults(text, error.faults or [("", message)]), (), None)
-    faults, warnings, notes = _ask_platform(ctx, text)
-    data_faults, data_notes, rows = _check_data(spec, data_roots, file, {field for field, _ in warnings})
-    if rows is not None:  # the columns of the items table were compared here
-        warnings = [(field, message) for field, message in warnings if not field.startswith("serve.")]
-    refused = dict.fromkeys((*faults, *warnings, *data_faults))
-    return SpecCheck(placed_faults(text, refused), (*notes, *data_notes), rows)
+    platform = _ask_platform(ctx, text)
+    data = _check_data(spec, data_roots, file)
+    if platform.is_asked:
+        data = _without_what_the_platform_has(data, platform)
+    faults = (*platform.faults, *platform.warnings_of_data, *data.faults)
+    notes = [note for note in (platform.note, data.note) if note]
+    if data.rows is None:
+        notes += [f"{field}: {message}" for field, message in platform.warnings if field.startswith("serve.")]
+    return SpecCheck(placed_faults(text, dict.fromkeys(faults)), notes, data.rows)
 
 
-def _ask_platform(ctx: typer.Context, text: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]], list[str]]:
-    """Returns the faults and the warnings of the platform, by field; a note if none answers."""
+@dataclass(frozen=True)
+class _PlatformAnswer:
+    """Faults and warnings by field, or a note that no platform has answered."""
+
+    faults: Sequence[tuple[str, str]] = ()
+    warnings: Sequence[tuple[str, str]] = ()
+    note: str = ""
+
+    @property
+    def is_asked(self) -> bool:
+        return not self.note
+
+    @property
+    def warnings_of_data(self) -> Sequence[tuple[str, str]]:
+        """Warnings at which a run would stop; the others are about attributes that the check of the data decides."""
+        return [(field, message) for field, message in self.warnings if not field.startswith("serve.")]
+
+
+@dataclass(frozen=True)
+class _DataAnswer:
+    faults: Sequence[tuple[str, str]] = ()
+    note: str = ""
+    rows: int | None = None
+
+
+def _ask_platform(ctx: typer.Context, text: str) -> _PlatformAnswer:
     try:
         answer = client(ctx).post_text("/v1/recommenders:validate", text, "application/yaml")
     except ReportedError as error:
         if error.status is None or error.status in (401, 403) or error.status >= 500:
-            return [], [], [f"not checked by a platform: {error}"]
-        return list(error.faults) or [("", str(error))], [], []
+            return _PlatformAnswer(note=f"not checked by a platform: {error}")
+        return _PlatformAnswer(faults=list(error.faults) or [("", str(error))])
     pairs = [warning.partition(": ") for warning in answer.get("warnings", ())]
-    return [], [(field, message) for field, _, message in pairs], []
+    return _PlatformAnswer(warnings=[(field, message) for field, _, message in pairs])
 
 
-def _check_data(
-    spec: RecommenderSpec, data_roots: list[str], file: Path, refused: set[str]
-) -> tuple[list[tuple[str, str]], list[str], int | None]:
-    """Reads the data with the caller's own rights. Files that only the platform has are not faults: it has not refused them."""
+def _check_data(spec: RecommenderSpec, data_roots: list[str], file: Path) -> _DataAnswer:
+    """Reads the data with the caller's own rights."""
     from services.cli.datatools import run_tool
     from shared.contracts.datatools import CheckedSpec, CheckRequest
 
@@ -122,14 +150,35 @@ def _check_data(
     try:
         checked = run_tool("check", CheckRequest(spec=spec, roots=roots(spec, data_roots, file)), CheckedSpec)
     except ReportedError as error:
-        return [], [f"data not checked: {error}"], None
-    return list(checked.faults), [], checked.report.rows.kept if checked.report else None
+        return _DataAnswer(note=f"data not checked: {error}")
+    faults = (*checked.faults, *checked.unknown_attributes)
+    return _DataAnswer(faults, rows=checked.report.rows.kept if checked.report else None)
+
+
+def _without_what_the_platform_has(data: _DataAnswer, platform: _PlatformAnswer) -> _DataAnswer:
+    """Drops faults that the platform contradicts: an attribute that its catalogue has, and a file that only the platform can read."""
+    missing = [message for field, message in data.faults if field.startswith("data.") and _MISSING.search(message)]
+    if missing and not any(field.startswith("data.") for field, _ in (*platform.faults, *platform.warnings)):
+        return _DataAnswer(note=f"data not checked: {missing[0]}; the platform has it")
+    unknown = {(field, attribute[0]) for field, message in platform.warnings if (attribute := _UNKNOWN.match(message))}
+
+    def stays(field: str, message: str) -> bool:
+        attribute = _UNKNOWN.match(message)
+        return attribute is None or (field, attribute[0]) in unknown
+
+    return replace(data, faults=[fault for fault in data.faults if stays(*fault)])
 
 
 def roots(spec: RecommenderSpec, data_roots: list[str], file: Path) -> tuple[str, ...]:
     """Allows every local path and the spec's buckets, because the caller reads with their own rights."""
     buckets = [split(place.uri)[0] for place in spec.places().values() if place.uri and is_object(place.uri)]
     return *data_roots, "data", str(Path.cwd()), str(file.absolute().parent), "/", *buckets
+
+
+def roots_of_file(file: Path, data_roots: list[str]) -> tuple[str, ...]:
+    from shared.contracts.spec import parse_spec
+
+    return roots(parse_spec(read_text(file), file.name), data_roots, file)
 
 
 def _forecast(plan: Any, as_json: bool) -> None:

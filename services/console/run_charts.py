@@ -20,9 +20,11 @@ def losses(trainings: Sequence[tuple[str, Json | None]]) -> Markup:
     lines = []
     for hue, (name, training) in enumerate(trainings):
         epochs = training["epochs"] if training else []
-        looks = [epoch for epoch in epochs if "loss" in epoch["validation"]]
+        validated = [epoch for epoch in epochs if "loss" in epoch["validation"]]
         lines.append(ChartLine(f"{name}: train", [ChartPoint(epoch["epoch"], epoch["loss"]) for epoch in epochs], hue))
-        lines.append(ChartLine(f"{name}: validation", [ChartPoint(epoch["epoch"], epoch["validation"]["loss"]) for epoch in looks], hue, 1))
+        lines.append(
+            ChartLine(f"{name}: validation", [ChartPoint(epoch["epoch"], epoch["validation"]["loss"]) for epoch in validated], hue, 1)
+        )
     if max(len(line.points) for line in lines) < 2:
         return Markup("")
     reports = [training for _, training in trainings if training]

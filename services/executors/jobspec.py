@@ -20,7 +20,7 @@ from services.executors.jobsettings import ARTIFACTS, JobSettings, StageDefaults
 from shared.contracts import ranks
 from shared.contracts.gpus import GPUS, gpu_fault, stage_engine
 from shared.contracts.quantities import write_cpu, write_memory
-from shared.contracts.spec import StageResources
+from shared.contracts.resources import StageResources
 from shared.contracts.stage import File, StageSpec
 from shared.domain.errors import Invalid
 

@@ -34,7 +34,8 @@ def unknown_attributes(serve: Serve, names: Collection[str]) -> tuple[tuple[str,
 
 
 def wrong_kinds(serve: Serve, kinds: Mapping[str, Kind]) -> tuple[tuple[str, str], ...]:
-    """Returns field and message of filters that can never be true with attributes of these kinds; none if a filter names others."""
+    """Returns field and message of a filter that compares different types, such as a number with a text. `kinds`: type by attribute; a
+    filter that names further attributes is not checked."""
     named = {name for field, name in named_attributes(serve) if field == "serve.filter" and name != AVAILABLE}
     if serve.attributes or not named <= kinds.keys():
         return ()

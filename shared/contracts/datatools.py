@@ -36,6 +36,9 @@ class CheckRequest(Strict):
 
 class CheckedSpec(Strict):
     faults: tuple[tuple[str, str], ...] = Field(description="Field and message of each fault that a run would stop at.")
+    unknown_attributes: tuple[tuple[str, str], ...] = Field(
+        description="Field and message of each attribute of filters and rules that the items table lacks; clients may write it."
+    )
     report: Report | None = Field(description="Report of the rows; null if they were not read.")
 
 

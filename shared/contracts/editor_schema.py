@@ -30,8 +30,8 @@ def editor_schema() -> Json:
     for schema in schemas:
         _simplify(schema)
     for union, kinds in [(schema, kinds) for schema in schemas if (kinds := _kinds(schema, document))]:
-        others = [choice for choice in union.pop("anyOf") if "$ref" not in choice]
-        union.update(_choice(kinds, others, document))
+        inline = [choice for choice in union.pop("anyOf") if "$ref" not in choice]
+        union.update(_choice(kinds, inline, document))
     model = document["$defs"]["Model"]
     fields = model["properties"]
     params = {"type": "object", "description": fields["params"]["description"]}
@@ -93,7 +93,7 @@ def _kinds(schema: Json, document: Json) -> dict[str, str]:
     return dict(zip(required, references, strict=True)) if len(references) > 1 and all(required) else {}
 
 
-def _choice(kinds: Mapping[str, str], others: list[Json], document: Json) -> Json:
+def _choice(kinds: Mapping[str, str], inline: list[Json], document: Json) -> Json:
     """Returns the schema of an entry: of its kind by the field that it has, or with one of these fields."""
     fields = {}
     for field, reference in kinds.items():
@@ -104,7 +104,7 @@ def _choice(kinds: Mapping[str, str], others: list[Json], document: Json) -> Jso
     choice: Json = {"type": "object", "properties": fields, "additionalProperties": False, "minProperties": 1}
     for field, reference in kinds.items():
         choice = {"if": {"type": "object", "required": [field]}, "then": {"$ref": reference}, "else": choice}
-    for other in others:
+    for other in inline:
         choice = {"if": {"type": other["type"]}, "then": other, "else": choice}
     return choice
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
@@ -120,6 +120,3 @@ class Schema(Strict):
                 raise ValueError(f"{field}: column '{column}' is already the {fields[column]}; name another column")
             fields |= {} if column is None else {column: field}
         return self
-
-
-SplitBy = Literal["time", "leave_last_out", "random", "pairs"]

@@ -13,10 +13,10 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import Field, model_validator
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
-from shared.contracts.columns import Column
+from shared.contracts.data import Data, Table
 from shared.contracts.entries import written
 from shared.contracts.evaluation import Evaluate
 from shared.contracts.events import PAGE
@@ -38,178 +38,25 @@ from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
 from shared.contracts.ordering import Order
-from shared.contracts.quantities import Cpu, Duration, Fraction, Memory, PositiveRule, parse_duration, parse_fraction, write_duration
+from shared.contracts.quantities import PositiveRule, write_duration
+from shared.contracts.resources import Resources
 from shared.contracts.retraining import Retrain, Warm
 from shared.contracts.rollouts import Rollout
-from shared.contracts.schema import Schema, SplitBy
+from shared.contracts.schema import Schema
 from shared.contracts.serving import Serve
 from shared.contracts.sources import EncoderFile, ImagesFolder, Place
-from shared.contracts.strict import Strict, one_line, read, without_default
+from shared.contracts.split import Split
+from shared.contracts.strict import Strict, one_line, read
 from shared.contracts.text import unkeepable
-from shared.contracts.validation import Validate, ValidateTable
 from shared.contracts.yaml12 import MAX_NODES, load
 from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
 from shared.domain.naming import NAME
-from shared.domain.run import RESOURCES
 
 API_VERSION: Literal["eyas/v1"] = "eyas/v1"
 
 MAX_SPEC = 64 * 1024
 """Maximum bytes of a spec's text: YAML parsing is slow, and specs that people write are shorter."""
-
-
-class Fewest(Strict):
-    user: int = Field(1, ge=1, description="Minimum number of interactions per user, with the items that remain.")
-    item: int = Field(1, ge=1, description="Minimum number of interactions per item, with the users that remain.")
-
-
-def _of_users(value: Any) -> Any:
-    return {"user": value} if isinstance(value, int) else value
-
-
-class Interactions(Place):
-    also: Literal["events"] | None = Field(None, description="`events` adds the platform's own feedback to the file.")
-    since: Duration | None = Field(None, description="Length of the newest part of the data that is used; all if absent.")
-    duplicates: Literal["all", "first", "last"] = Field(
-        "all",
-        description="Interactions of a user with the same item that are used. With `first` and `last`, rows are sorted by user and time.",
-    )
-    min_interactions: Annotated[Fewest, BeforeValidator(_of_users, json_schema_input_type=int | Fewest)] = Field(
-        Fewest(),
-        description="Minimum number of interactions of a user, or of users and items; those with fewer are left out.",
-        json_schema_extra=without_default,
-    )
-
-
-class Table(Place):
-    """Table with one row per key."""
-
-    key: Column = Field(description="Column that joins the table with the interactions.")
-    validate_: ValidateTable = Field(
-        ValidateTable(),
-        alias="validate",
-        exclude_if=lambda settings: settings == ValidateTable(),
-        description="Checks of the rows before they are used.",
-    )
-
-
-class Data(Strict):
-    interactions: Interactions = Field(description="Interactions of users with items.")
-    items: Table | None = Field(
-        None, description="Attributes of the items: the catalogue. Absent: the items are those of the interactions, without attributes."
-    )
-    users: Table | None = Field(None, description="Attributes of the users. Users who are not in the table stay, with null attributes.")
-    validate_: Validate = Field(Validate(), alias="validate", description="Checks of the interactions before training.")
-
-    def places(self) -> dict[str, Place]:
-        """Returns all data sources, by field."""
-        named: dict[str, Place | None] = {"interactions": self.interactions, "items": self.items, "users": self.users}
-        return {name: place for name, place in named.items() if place is not None}
-
-
-def _share(value: Any) -> Any:
-    try:
-        share = parse_fraction(value)
-    except ValueError:
-        return parse_duration(value)
-    if not 0 < share < 1:
-        raise ValueError(f"expected a share between 0% and 100% or a duration, got {value!r}")
-    return share
-
-
-def _write_share(value: timedelta | float) -> float | str:
-    return write_duration(value) if isinstance(value, timedelta) else value
-
-
-class Split(Strict):
-    planned = frozenset({"validation"})
-
-    by: SplitBy = Field(
-        "time",
-        description="Selection of the holdout: the newest part of the data, as in production (`time`); each user's newest interaction "
-        "(`leave_last_out`); all data of a share of the users, by a hash of their keys (`random`); or a share of the pairs of user and "
-        "item, by a hash of both (`pairs`, the default without `schema.time`).",
-    )
-    test: Annotated[
-        timedelta | float,
-        BeforeValidator(_share, json_schema_input_type=Annotated[Fraction, Field(gt=0, lt=1)] | Duration),
-        PlainSerializer(_write_share),
-    ] = Field(
-        0.2, description="Size of the holdout: a share such as 20% or, for `time`, a duration such as 7d. No effect for `leave_last_out`."
-    )
-
-    refit: bool = Field(
-        True,
-        description="Whether the exported version is fitted again on all rows, including the holdout, after the candidate has passed the "
-        "gates. Its offline figures are those of the candidate.",
-    )
-
-    @model_validator(mode="after")
-    def _check_share(self) -> Split:
-        if self.by in ("random", "pairs") and isinstance(self.test, timedelta):
-            raise ValueError(f"test: a split by '{self.by}' needs a share such as 20%, not a duration")
-        return self
-
-
-_LOCAL = "No effect on local stages, which use what they need."
-
-
-class StageResources(Strict):
-    timeout: Duration = Field(timedelta(hours=6), description="Time limit of the stage; then it is stopped and tried again.")
-    cpu: Cpu | None = Field(None, description=f"Cores of the Job, such as 2 or 500m; the operator's default if absent. {_LOCAL}")
-    memory: Memory | None = Field(
-        None, description=f"Memory of the Job; a stage that needs more fails as out of memory. The operator's default if absent. {_LOCAL}"
-    )
-    gpu: int | None = Field(
-        None,
-        ge=0,
-        le=64,
-        description="Number of GPUs (`nvidia.com/gpu`) of the Job; the operator's default if absent. Rejected if the stage cannot use one "
-        "(docs/gpus.md). A local stage uses all GPUs of the machine.",
-    )
-    gpu_memory: Memory | None = Field(
-        None,
-        description="Maximum memory of each GPU that TensorFlow uses, such as 8Gi, in a Job and locally. Absent: `EYAS_GPU_MEMORY` of the "
-        "stage's environment, else all of it. No effect without a GPU.",
-    )
-
-
-def _processes(value: int) -> int:
-    if value > 1:
-        raise ValueError(f"set model.train.processes: {value} instead; each process has these resources")
-    return value
-
-
-class EtlResources(StageResources):
-    engine: Literal["polars", "nvtabular"] = Field(
-        "polars",
-        description="Engine of the features; both compute the same state and the same features. `nvtabular` runs on Dask, on CPUs or "
-        "GPUs, and needs its own environment or image.",
-    )
-
-
-class TrainResources(StageResources):
-    memory: Memory | None = Field(
-        None,
-        description="Memory of the Job; a stage that needs more fails as out of memory. The operator's default if absent. A quarter of "
-        "it, at most 512 MiB, is for batches that are read ahead and shuffled, also in a local stage.",
-    )
-    processes: Annotated[int, AfterValidator(_processes)] = Field(
-        1, ge=1, le=256, description="Only 1 is allowed: set `model.train.processes` instead; each pod of the Job has these resources."
-    )
-
-
-class Resources(Strict):
-    etl: EtlResources = Field(EtlResources(), description="Reading, validation, features.")
-    train: TrainResources = Field(TrainResources(), description="The model and its baseline; also the refit.")
-    evaluate: StageResources = Field(StageResources(), description="Metrics on the holdout.")
-    export: StageResources = Field(StageResources(), description="Export of the served unit.")
-    verify: StageResources = Field(StageResources(), description="Parity and latency on a disposable server.")
-
-    def of(self, stage: str) -> StageResources:
-        resources: StageResources = getattr(self, RESOURCES.get(stage, stage))
-        return resources
 
 
 class _AsWritten(GenerateJsonSchema):

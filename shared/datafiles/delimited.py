@@ -55,6 +55,13 @@ def recognise(start: bytes, name: str, settings: TextFormat) -> RecognisedText:
     return RecognisedText(separator, encoding, decimal_comma, columns, settings.header is None)
 
 
+def looks_like_data(names: Sequence[str]) -> bool:
+    """Tests whether a first line is a row of data: all fields are numbers, or one has a fraction or as many digits as a time."""
+    fields = [re.sub(r"_duplicated_\d+$", "", name) for name in names]
+    numbers = [field for field in fields if re.fullmatch(r"[-+]?\d+(\.\d+)?", field)]
+    return bool(fields) and (len(numbers) == len(fields) or any(_POINT.fullmatch(field) or len(field) > 8 for field in numbers))
+
+
 def _encoding(start: bytes, name: str) -> str:
     for mark, encoding in _BOMS.items():
         if start.startswith(mark):

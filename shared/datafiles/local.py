@@ -79,7 +79,7 @@ def _check_no_table(files: Sequence[Path], uri: str) -> None:
 
 
 def base_folder(uri: str, roots: Sequence[str]) -> Path:
-    """Returns the folder below which the folders of the uri's files may be partitions."""
+    """Returns the folder of a uri. Sub-folders of it named `key=value` are partitions."""
     pattern, _ = allowed_pattern(uri, roots)
     if MAGIC & set(pattern):
         return Path(_fixed_part(pattern))

@@ -173,7 +173,11 @@ def test_the_control_plane_alone_can_load_and_unload(case: str) -> None:
     assert len(base64.b64decode(kinds(objects, "Secret")["eyas-triton"]["data"]["key"])) > 32
     knowing = []
     for name, one in workloads(objects).items():
-        env = {said["name"]: said.get("valueFrom") for each in one["spec"]["containers"] for said in each.get("env", [])}
+        env = {
+            wanted_value["name"]: wanted_value.get("valueFrom")
+            for each in one["spec"]["containers"]
+            for wanted_value in each.get("env", [])
+        }
         if "eyas-triton'" in str(one):
             knowing.append(name)
             assert env["EYAS_TRITON_KEY"] == {"secretKeyRef": {"name": "eyas-triton", "key": "key"}}
@@ -302,8 +306,8 @@ def test_families_and_hosts_of_pictures_are_named_to_the_control_plane_alone() -
     for case, families, hosts in (("all said", "acme.fading,acme.others", "a.example,b.example"), ("one node", None, None)):
         parts = pods(template(**CASES[case]))
         found = {part: {one["name"]: one.get("value") for one in pod["containers"][0]["env"]} for part, pod in parts.items()}
-        for name, said in (("EYAS_FAMILIES", families), ("EYAS_IMAGE_HOSTS", hosts)):
-            assert found["eyas-control"].get(name) == said
+        for name, wanted_value in (("EYAS_FAMILIES", families), ("EYAS_IMAGE_HOSTS", hosts)):
+            assert found["eyas-control"].get(name) == wanted_value
             assert not [part for part in found if part != "eyas-control" and name in found[part]]
 
 

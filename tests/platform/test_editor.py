@@ -40,7 +40,7 @@ class Editor:
         return self._server.hover(self._head + part)
 
     def diagnostics(self, part: str) -> list[tuple[int, str]]:
-        """The diagnostics by the line of the part, from 0."""
+        """Returns the messages of the diagnostics by line; the first line of the part is line 0."""
         (diagnostics,) = self._server.diagnostics(self._head + part)
         return [(line - self._head.count("\n"), message) for line, message in diagnostics]
 
@@ -156,15 +156,17 @@ def test_hover_shows_the_description_and_no_name_of_a_class(editor: Editor, part
     ],
 )
 def test_a_fault_is_on_its_line(editor: Editor, part: str, line: int, message: str) -> None:
-    found = editor.diagnostics(part)
-    assert [place for place, text in found if text.startswith(message)] == [line], found
-    assert {place for place, _ in found} == {line}
+    line_faults = editor.diagnostics(part)
+    assert [place for place, text in line_faults if text.startswith(message)] == [line], line_faults
+    assert {place for place, _ in line_faults} == {line}
 
 
 def test_no_accepted_spec_of_the_documents_has_a_diagnostic(editor: Editor) -> None:
     specs = dict(specs_of_documents())
     assert len(specs) > 60
-    assert {place: found for place, found in zip(specs, editor.diagnostics_of_specs(specs.values()), strict=True) if found} == {}
+    assert {
+        place: line_faults for place, line_faults in zip(specs, editor.diagnostics_of_specs(specs.values()), strict=True) if line_faults
+    } == {}
 
 
 def specs_of_documents() -> Iterator[tuple[str, str]]:
@@ -180,4 +182,5 @@ def test_a_complete_spec_and_short_forms_have_no_diagnostic(editor: Editor) -> N
     specs = [COMPLETE, *(yaml.safe_dump(spec_of("part-of-a-spec.yaml", load(part, "part")), sort_keys=False) for part in SHORT_FORMS)]
     for spec in specs:
         parse_spec(spec)
-    assert {spec: found for spec, found in zip(specs, editor.diagnostics_of_specs(specs), strict=True) if found} == {}
+    faults = dict(zip(specs, editor.diagnostics_of_specs(specs), strict=True))
+    assert not any(faults.values()), faults

@@ -18,10 +18,10 @@ def missing(message: str) -> None:
 
 def npx(package: str, program: str) -> list[str]:
     """Returns the command of a package such as `name@1.2.3`; `program` is its name in messages."""
-    found = shutil.which("npx")
-    if found is None:
+    executable = shutil.which("npx")
+    if executable is None:
         missing(f"{program} needs node: install the packages nodejs and npm")
-    command = [str(found), "--yes", package]
+    command = [str(executable), "--yes", package]
     tried = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False, timeout=240)
     if tried.returncode != 0:
         missing(f"npx cannot fetch {package}, so {program} does not run: let npm reach a registry once\n{tried.stderr[-500:]}")

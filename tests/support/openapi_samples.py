@@ -52,8 +52,8 @@ def sample(node: dict[str, Any]) -> Any:
             return [sample(node.get("items", {}))]
         case "object" | None:
             names = {name: sample(member) for name, member in node.get("properties", {}).items()}
-            others = node.get("additionalProperties")
-            return names | ({"a name": sample(others)} if isinstance(others, dict) else {})
+            values = node.get("additionalProperties")
+            return names | ({"a name": sample(values)} if isinstance(values, dict) else {})
         case "string":
             return "2026-01-01T00:00:00Z" if node.get("format") == "date-time" else "text"
         case "boolean":

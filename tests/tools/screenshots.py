@@ -60,10 +60,10 @@ def take(platform: PlatformProcess, to: Path, only: str) -> int:
                     answer = someone.go(path)
                     if answer.status == 200:
                         someone.page.screenshot(path=to / f"{_file(path)}.{theme}.{width}.png", full_page=True)
-                    said = [*someone.wrong, *someone.misfits(), *(someone.hurdles() if width == WIDTHS[0] else [])]
-                    said += [f"answered {answer.status}"] if answer.status != (404 if path == "/nowhere" else 200) else []
+                    problems = [*someone.wrong, *someone.misfits(), *(someone.hurdles() if width == WIDTHS[0] else [])]
+                    problems += [f"answered {answer.status}"] if answer.status != (404 if path == "/nowhere" else 200) else []
                     someone.wrong.clear()
-                    faults = [one for one in said if path != "/nowhere" or "404" not in one]
+                    faults = [one for one in problems if path != "/nowhere" or "404" not in one]
                     wrong += bool(faults)
                     sys.stdout.write(f"{theme} {width} {path}{''.join(f'{chr(10)}    {one}' for one in faults)}\n")
                 context.close()

@@ -20,6 +20,7 @@ from shared.contracts.datatools import Draft, DraftRequest
 from shared.contracts.sources import TextFormat
 from shared.contracts.spec import parse_spec
 from shared.contracts.strict import read
+from shared.datafiles.delimited import looks_like_data
 from shared.domain.errors import BadData, Invalid
 
 _MOST_EASE_ITEMS = 10_000
@@ -28,6 +29,7 @@ _MOST_WORDS = 1_000
 """Most distinct values of a text that becomes a feature."""
 _LEAST_SHARED = 0.5
 """Share of the interactions' keys that a table must have."""
+_WORDS = ("true", "false", "null", "yes", "no", "on", "off")
 _PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./-]*")
 
 
@@ -54,7 +56,7 @@ def _facts(uri: str, scratch: Path) -> FileFacts:
     """Opens a file. If its first line can only be data, the columns get numbers as names."""
     file = FileFacts(uri, open_anywhere(uri, scratch))
     names = list(file.columns)
-    if not file.source.has_types and any(name.replace(".", "", 1).lstrip("+-").isdigit() for name in names):
+    if not file.source.has_types and looks_like_data(names):
         header = tuple(f"column_{number}" for number in range(1, len(names) + 1))
         return FileFacts(uri, open_anywhere(uri, scratch / "again", TextFormat(header=header)), header)
     return file
@@ -96,8 +98,8 @@ def _lines(request: DraftRequest, interactions: FileFacts, roles: Roles, tables:
     yield "data:"
     yield f"  interactions: {_place(request, interactions, used)}   # {interactions.rows:,} rows"
     for role, table in tables.items():
-        named = [table.key, *(facts.name for facts, _ in _feature_columns(table))]
-        place = _place(request, table.file, named, {"key": _column(table.key)})
+        columns = [table.key, *(facts.name for facts, _ in _feature_columns(table))]
+        place = _place(request, table.file, columns, {"key": _column(table.key)})
         yield f"  {role}: {place}   # {table.file.rows:,} rows"
     if "items" not in tables:
         yield "  # no items table: the items are those of the interactions"
@@ -185,11 +187,5 @@ def _flow(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {_flow(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_flow, value)) + "]"
-    return (
-        value
-        if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        else json.dumps(value, ensure_ascii=False)
-    )
-
-
-_WORDS = ("true", "false", "null", "yes", "no", "on", "off")
+    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+    return value if is_plain else json.dumps(value, ensure_ascii=False)

@@ -133,7 +133,7 @@ class FileFacts:
         return shared / max(1, total)
 
 
-def one_form(file: FileFacts, name: str, form: str | None) -> TimeColumn:
+def time_form(file: FileFacts, name: str, form: str | None) -> TimeColumn:
     """Returns how a column's times are read; raises BadData where day and month could be exchanged."""
     if form is not None:
         return _time(name, form)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from pipelines.data.column_guess import COLUMN_NAMES, Role
-from pipelines.data.draft.facts import ColumnFacts, FileFacts, one_form
+from pipelines.data.draft.facts import ColumnFacts, FileFacts, time_form
 from pipelines.data.times import is_text
 from shared.contracts.schema import TimeColumn
 from shared.domain.errors import Invalid
@@ -47,7 +47,7 @@ class Roles:
     item: str
     time: TimeColumn | None
     no_time: str
-    """Why there is no time."""
+    """Why there is no time; empty if there is one."""
     label: LabelGuess
 
 
@@ -63,7 +63,9 @@ def guess_roles(file: FileFacts, chosen: Mapping[Role, str], time_format: str | 
     time = chosen.get("time") or _time(file, assigned)
     assigned |= {time} if time else set()
     label = _label(file, chosen.get("label") or _named(file, "label", assigned) or _steps(file, assigned), positive)
-    return Roles(user, item, one_form(file, time, time_format) if time else None, _no_time(file, assigned), label)
+    if time is None:
+        return Roles(user, item, None, _no_time(file, assigned), label)
+    return Roles(user, item, time_form(file, time, time_format), "", label)
 
 
 def finds_keys(file: FileFacts) -> bool:
@@ -75,12 +77,11 @@ def _key(file: FileFacts, role: Role, assigned: Collection[str]) -> str:
     column = _named(file, role, assigned)
     if column is not None:
         return column
-    others: set[Role] = {"user", "item", "time", "label"}
-    named_otherwise = {_named(file, other, assigned) for other in others - {role}}
-    free = [name for name, facts in file.columns.items() if name not in assigned and name not in named_otherwise and facts.is_id]
-    free = [name for name in free if name not in file.times and not file.columns[name].is_unique]
-    if len(free) == 1 or (file.header and len(free) > 1):  # without names, the first column is the user and the next one the item
-        return free[0]
+    roles: set[Role] = {"user", "item", "time", "label"}
+    reserved = {*assigned, *file.times, *(_named(file, other, assigned) for other in roles - {role})}
+    candidates = [name for name, facts in file.columns.items() if name not in reserved and facts.is_id and not facts.is_unique]
+    if len(candidates) == 1 or (file.header and candidates):  # without names, the first column is the user and the next one the item
+        return candidates[0]
     raise Invalid(f"{file.name}: {role} column not recognised; set --column {role}=NAME; columns: {', '.join(file.columns)}")
 
 

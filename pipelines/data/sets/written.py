@@ -49,7 +49,7 @@ def write_twin(
 
 
 def _films(folder: Path, seed: int, rows: int, say: Progress) -> dict[str, int]:
-    """Writes a world in which tastes are known: its older ratings as interactions, and the newer ones apart, for simulated visitors."""
+    """Writes ratings of users with known tastes: older ones as interactions, and the newest to later.parquet, for simulated visitors."""
     users = max(20, rows // 100)
     world = World.create(users, users * 3 // 2, seed=seed)
     ratings = world.ratings(rows, _FIRST, _LAST, seed=1).frame()

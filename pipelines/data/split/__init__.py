@@ -9,7 +9,7 @@ import polars as pl
 from pipelines.data.split.by_time import split_by_time
 from pipelines.data.split.by_user import leave_last_out, split_pairs, split_users
 from pipelines.data.split.parts import SplitRows
-from shared.contracts.spec import Split
+from shared.contracts.split import Split
 
 __all__ = ["SplitRows", "split"]
 

@@ -15,13 +15,13 @@ from pipelines.data.sources import ReadableRoots, open_source
 from pipelines.data.validation.judging import Judged, judge, refusal
 from pipelines.data.validation.page import page
 from pipelines.data.validation.profile import Profile
-from pipelines.data.validation.tables import judge_tables
+from pipelines.data.validation.tables import JudgedTables, judge_tables
 from shared.contracts.datatools import Validated, ValidateRequest
 from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec, parse_spec
 from shared.contracts.strict import read
-from shared.contracts.validation_report import PAGE, PROFILE, QUARANTINE, REPORT, Report
-from shared.domain.errors import BadData, Invalid
+from shared.contracts.validation_report import PAGE, PROFILE, QUARANTINE, REPORT
+from shared.domain.errors import Invalid
 
 _SPECS = (".yaml", ".yml", ".json")
 
@@ -33,18 +33,18 @@ def validate(arguments: Any) -> Validated:
         reach = ReadableRoots(request.roots, scratch / "sources")
         spec = spec_of(request, reach)
         reach = with_kinds(spec, reach)
-        accepted = _profile(request.against) if request.against else None
-        report, refused = report_of(spec, reach, accepted, Path(request.folder) if request.folder else scratch)
-    return Validated(report=report, refusal=str(refused) if refused else None)
+        _, judged = judge_rows(spec, reach, profile_of(request), Path(request.folder) if request.folder else scratch)
+        refused = refusal(judged.report)
+    return Validated(report=judged.report, refusal=str(refused) if refused else None)
 
 
-def report_of(spec: RecommenderSpec, reach: ReadableRoots, accepted: Profile | None, to: Path) -> tuple[Report, BadData | None]:
-    """Validates the rows as a run does, and writes the report and the bad rows to a folder. Returns the report and the refusal, if any."""
+def judge_rows(spec: RecommenderSpec, reach: ReadableRoots, accepted: Profile | None, to: Path) -> tuple[JudgedTables, Judged]:
+    """Validates tables and interactions as a run does, and writes the report and the bad rows to the folder `to`."""
     scratch = reach.scratch / "validation"
     tables = judge_tables(spec, reach, accepted.tables if accepted else {}, to, scratch)
     judged = judge(open_interactions(spec, reach), spec, accepted, time.time(), to / QUARANTINE, scratch, tables)
     _write(to, judged)
-    return judged.report, refusal(judged.report)
+    return tables, judged
 
 
 def spec_of(request: ValidateRequest, reach: ReadableRoots) -> RecommenderSpec:
@@ -73,7 +73,11 @@ def _guess_column(role: Role, names: list[str], source: str) -> str:
     return column
 
 
-def _profile(path: str) -> Profile:
+def profile_of(request: ValidateRequest) -> Profile | None:
+    """Reads the profile to compare with, if the request names one."""
+    path = request.against
+    if path is None:
+        return None
     try:
         return read(Profile, json.loads(Path(path).read_text()), path)
     except (OSError, ValueError) as error:

@@ -20,8 +20,9 @@ from pipelines.data.validation.sifting import Sifted, sift
 from pipelines.data.validation.tablecomparing import compare_tables
 from pipelines.data.validation.tableprofile import TableProfile, table_profile
 from pipelines.data.validation.tablerows import table_rules, typed
+from shared.contracts.data import Table
 from shared.contracts.features import mentioned
-from shared.contracts.spec import RecommenderSpec, Table
+from shared.contracts.spec import RecommenderSpec
 from shared.contracts.validation import Bounds
 from shared.contracts.validation_report import TABLE_QUARANTINE, Check, Distribution, Rows, Section, TableName
 from shared.domain.soundness import worst

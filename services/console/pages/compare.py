@@ -91,24 +91,26 @@ def _merged(comparisons: Sequence[Sequence[Json]]) -> list[Json]:
     sides = [{difference["path"]: difference for difference in differences} for differences in comparisons]
     rows = []
     for path in sorted({path for side in sides for path in side}):
-        left = next(side[path]["left"] for side in sides if path in side)
-        rows.append(_flat(path, [left, *(side[path]["right"] if path in side else _value(side, path, left) for side in sides)]))
+        first_value = next(side[path]["left"] for side in sides if path in side)
+        rows.append(
+            _flat(path, [first_value, *(side[path]["right"] if path in side else _value(side, path, first_value) for side in sides)])
+        )
     return rows
 
 
-def _value(side: dict[str, Json], path: str, left: Any) -> Any:
+def _value(side: dict[str, Json], path: str, first_value: Any) -> Any:
     """Value of a run that does not differ at this path: the first run's, unless it differs above or below it."""
     related = [other for other in side if other.startswith((f"{path}.", f"{path}[")) or path.startswith((f"{other}.", f"{other}["))]
-    return f"see {', '.join(related)}" if related else left
+    return f"see {', '.join(related)}" if related else first_value
 
 
 def _flat(path: str, values: list[Any]) -> Json:
     """For lists, the entries that not all runs have, one on each line; nested values as JSON."""
     if all(isinstance(value, list) for value in values):
         common = [entry for entry in values[0] if all(entry in value for value in values)]
-        alone = [[entry for entry in value if entry not in common] for value in values]
-        if any(alone):
-            lines = [[json.dumps(_without_nulls(entry), ensure_ascii=False) for entry in entries] for entries in alone]
+        distinct = [[entry for entry in value if entry not in common] for value in values]
+        if any(distinct):
+            lines = [[json.dumps(_without_nulls(entry), ensure_ascii=False) for entry in entries] for entries in distinct]
             return {"path": path, "values": lines, "kind": "lines", "same": len(common)}
     kind = "json" if any(isinstance(value, list | dict) for value in values) else "plain"
     return {"path": path, "values": values, "kind": kind, "same": 0}

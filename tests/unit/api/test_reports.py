@@ -65,14 +65,14 @@ def test_features_are_told_with_what_was_found(world, client, problem):
     world.add_manifest("r1-etl-1", {"features.json": File(sha256="a" * 64, size=9)}, **{"rows.train": 80, "etl.stage_seconds": 1.5})
     facts = {"snapshot": "5f1c", "rows": {"file": 100}, "split": {"newest": 0.0}, "cardinalities": {"userId": 7}}
     world.manifests["r1-etl-1"] = world.manifests["r1-etl-1"].model_copy(update={"facts": facts})
-    found = client.get("/v1/runs/r1/features").json()
-    assert (found["snapshot"], found["rows"], found["cut"]) == ("5f1c", {"file": 100, "train": 80}, None)
-    assert found["newest"] == "1970-01-01T00:00:00Z"
-    first, second = found["features"]
+    report = client.get("/v1/runs/r1/features").json()
+    assert (report["snapshot"], report["rows"], report["cut"]) == ("5f1c", {"file": 100, "train": 80}, None)
+    assert report["newest"] == "1970-01-01T00:00:00Z"
+    first, second = report["features"]
     assert (first["operator"], first["of"], first["settings"]) == ("categorify", ["userId", "itemId"], {"min_count": 2})
     assert (second["operator"], second["of"], second["settings"]) == ("target_encode", ["genre", "day"], {"smooth": 5})
     assert second["fitted"] == {"mean": 0.25}, "what is too long is no report"
-    assert found["tables"] == [{"column": "userId", "codes": 7, "width": None, "bytes": None}]
+    assert report["tables"] == [{"column": "userId", "codes": 7, "width": None, "bytes": None}]
 
 
 def test_a_training_report_has_the_losses_of_epochs_and_of_trees(world, client, problem):
@@ -88,9 +88,9 @@ def test_a_training_report_has_the_losses_of_epochs_and_of_trees(world, client, 
     for unit, document in reports.items():
         world.blobs["b" * 64] = json.dumps(document | {"published": {unit: 1}}).encode()
         world.add_manifest("r1-train-1", {"training.json": File(sha256="b" * 64, size=9)}, **{"train.loss": 0.5})
-        found = client.get("/v1/runs/r1/training").json()
-        assert (found["unit"], found["published"], found["attempt"]) == (unit, 1, "r1-train-1")
-        assert found["epochs"] == [{"epoch": 10 if unit == "trees" else 1, "loss": 0.5, "seconds": 2.0, "validation": look}]
+        report = client.get("/v1/runs/r1/training").json()
+        assert (report["unit"], report["published"], report["attempt"]) == (unit, 1, "r1-train-1")
+        assert report["epochs"] == [{"epoch": 10 if unit == "trees" else 1, "loss": 0.5, "seconds": 2.0, "validation": look}]
 
 
 def test_a_training_report_of_a_working_stage_has_its_finished_epochs(world, client, problem):
@@ -100,9 +100,9 @@ def test_a_training_report_of_a_working_stage_has_its_finished_epochs(world, cli
     world.told["r1-train-1"] = Progress(
         at=NOW, epoch=2, epochs=4, step=5, steps=10, loss=0.25, rows_per_s=9.0, seconds_left=6.5, history=history
     )
-    found = client.get("/v1/runs/r1/training").json()
-    assert found["published"] is None
-    assert found["epochs"] == [{"epoch": 1, "loss": 0.5, "seconds": 1.0, "validation": {"auc": 0.7}}]
+    report = client.get("/v1/runs/r1/training").json()
+    assert report["published"] is None
+    assert report["epochs"] == [{"epoch": 1, "loss": 0.5, "seconds": 1.0, "validation": {"auc": 0.7}}]
 
 
 def test_reports_are_shown_to_whoever_sees_the_recommender(world):
@@ -115,10 +115,10 @@ def test_reports_are_shown_to_whoever_sees_the_recommender(world):
 def test_the_end_of_a_log_begins_with_a_whole_line(world, client):
     world.add_run(state="train", stages=("etl",), attempt=1)
     world.executor.text["r1-train-1"] = "".join(f"line {number}\n" for number in range(100))
-    found = client.get("/v1/runs/r1/logs?stage=train&last=20").json()
-    assert found["text"] == "line 98\nline 99\n"
-    assert found["next"] == len(world.executor.text["r1-train-1"])
-    assert client.get(f"/v1/runs/r1/logs?stage=train&offset={found['start']}").json()["text"] == found["text"]
+    report = client.get("/v1/runs/r1/logs?stage=train&last=20").json()
+    assert report["text"] == "line 98\nline 99\n"
+    assert report["next"] == len(world.executor.text["r1-train-1"])
+    assert client.get(f"/v1/runs/r1/logs?stage=train&offset={report['start']}").json()["text"] == report["text"]
     assert client.get("/v1/runs/r1/logs?stage=train&last=20000").json()["start"] == 0
 
 

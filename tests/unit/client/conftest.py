@@ -22,15 +22,15 @@ def problem(status: int, kind: str = "unavailable", detail: str = "the database 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that clients make, in seconds; the clock moves by them."""
-    made: list[float] = []
+    recorded: list[float] = []
 
     async def pause(seconds: float) -> None:
-        made.append(seconds)
+        recorded.append(seconds)
 
-    monkeypatch.setattr("eyas_client.client.time.sleep", made.append)
+    monkeypatch.setattr("eyas_client.client.time.sleep", recorded.append)
     monkeypatch.setattr("eyas_client.client.asyncio.sleep", pause)
-    monkeypatch.setattr("eyas_client.waiting.time.monotonic", lambda: sum(made))
-    return made
+    monkeypatch.setattr("eyas_client.waiting.time.monotonic", lambda: sum(recorded))
+    return recorded
 
 
 @pytest.fixture

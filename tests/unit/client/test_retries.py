@@ -167,16 +167,16 @@ def test_a_wait_outlives_a_restart_but_not_its_timeout(connect: Connect, pauses:
 
 
 def test_pages_are_read_until_the_limit(connect: Connect) -> None:
-    asked: list[dict[str, str]] = []
+    sent_headers: list[dict[str, str]] = []
 
     def pages(request: httpx.Request) -> httpx.Response:
-        asked.append(dict(request.url.params))
-        count, page = int(request.url.params["limit"]), len(asked)
+        sent_headers.append(dict(request.url.params))
+        count, page = int(request.url.params["limit"]), len(sent_headers)
         return ok({"items": [{**RUN, "id": f"r{page}-{number}"} for number in range(count)], "next": None if page == 3 else f"c{page}"})
 
     client = connect(pages)
     runs = client.runs.list("movies", state="pending", limit=250)
     assert [len(runs), runs[-1].id] == [250, "r2-49"]
-    assert asked == [{"limit": "200", "state": "pending"}, {"limit": "50", "state": "pending", "cursor": "c1"}]
-    asked.clear()
+    assert sent_headers == [{"limit": "200", "state": "pending"}, {"limit": "50", "state": "pending", "cursor": "c1"}]
+    sent_headers.clear()
     assert len(client.runs.list("movies", limit=None)) == 600

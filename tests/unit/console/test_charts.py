@@ -88,8 +88,8 @@ def test_nothing_known_is_a_dash_or_nothing():
 
 
 def test_a_small_line_has_its_lowest_highest_and_last_value_as_text():
-    said = "".join(parsed(spark([0.034, None, 0.051, 0.042], "hit rate")).itertext())
-    assert said == "lowest 3.4 %, highest 5.1 %, last 4.2 %"
+    drawn_texts = "".join(parsed(spark([0.034, None, 0.051, 0.042], "hit rate")).itertext())
+    assert drawn_texts == "lowest 3.4 %, highest 5.1 %, last 4.2 %"
     assert "lowest 3 ms, highest 9 ms, last 3 ms" in spark([9, 3], "latency", "ms")
 
 
@@ -99,15 +99,15 @@ def test_intervals_stand_at_their_values_with_their_numbers_as_text():
     first, second = picture.iter("circle")
     bounds = next(line for line in picture.iter("line") if "hue0" in line.get("class"))
     assert percent(bounds, "x1") < percent(second, "cx") < percent(first, "cx") < percent(bounds, "x2")
-    said = [text.text for text in picture.iter("text")]
-    assert "0.5 (0.4 to 0.6)" in said and "0.45" in said and "this run" in said and "\u2013" in said
-    assert {"0.4", "0.6"} <= set(said), "the scale"
+    drawn_texts = [text.text for text in picture.iter("text")]
+    assert "0.5 (0.4 to 0.6)" in drawn_texts and "0.45" in drawn_texts and "this run" in drawn_texts and "\u2013" in drawn_texts
+    assert {"0.4", "0.6"} <= set(drawn_texts), "the scale"
 
 
 def test_axes_have_names():
     line = ChartLine("v", [ChartPoint(1, 1), ChartPoint(2, 2)])
-    said = [text.text for text in parsed(timeline([line], "x", axis=Axis("", False, "loss", "epoch"))).iter("text")]
-    assert {"loss", "epoch", "1", "2"} <= set(said)
+    drawn_texts = [text.text for text in parsed(timeline([line], "x", axis=Axis("", False, "loss", "epoch"))).iter("text")]
+    assert {"loss", "epoch", "1", "2"} <= set(drawn_texts)
 
 
 @pytest.mark.parametrize("low, high", [(0, 1), (0.6434, 0.6435), (0, 1e-9), (-5, 5e6)])

@@ -48,10 +48,10 @@ def test_the_list_says_of_each_run_what_is_to_know(world, visitor):
     world.add_version(3, "r2")
     world.add_run("r3", "train", attempt=1)
     world.add_run("r4", "pending")
-    said = words(visitor.get("/runs"))
-    assert "out of memory" in said and "dead letter" in said
+    shown_words = words(visitor.get("/runs"))
+    assert "out of memory" in shown_words and "dead letter" in shown_words
     assert 'href="/recommenders/m/versions/3"' in visitor.get("/runs").text
-    assert "waits" in said
+    assert "waits" in shown_words
     assert 'data-every="3"' in visitor.get("/runs").text
 
 
@@ -108,11 +108,11 @@ def test_a_rejected_run_says_so_first_and_each_gate_by_how_much(world, visitor):
     judged(world, "rejected", [GateResult("hr@10 better than popularity by 5.00%", Verdict.FAIL, "hr@10 is 0.2")])
     world.runs.rows["r1"] = replace(world.runs.rows["r1"], status=replace(world.runs.rows["r1"].status, reason="hr@10 is 0.2"))
     world.add_recommender()
-    said = words(visitor.get("/runs/r1"))
-    assert "Rejected after evaluate: 1 of 1 checked gates failed: hr@10 is 0.2." in said
-    assert "missed by 52 %" in said
-    assert "latency_p99 at most 50 ms not asked" in said
-    assert "hr@10 0.2 0.4" in said, "this run beside popularity"
+    shown_words = words(visitor.get("/runs/r1"))
+    assert "Rejected after evaluate: 1 of 1 checked gates failed: hr@10 is 0.2." in shown_words
+    assert "missed by 52 %" in shown_words
+    assert "latency_p99 at most 50 ms not asked" in shown_words
+    assert "hr@10 0.2 0.4" in shown_words, "this run beside popularity"
 
 
 def test_one_under_way_shows_how_far_it_is(world, visitor):
@@ -167,18 +167,18 @@ def test_the_log_is_followed_with_the_visitors_own_token(world, visitor, strange
 
 
 @pytest.mark.parametrize(
-    "path, fields, said",
+    "path, fields, shown_words",
     [
         ("cancel", {"reason": "wrong data"}, "Cancellation of run r1 is requested."),
         ("prioritise", {"priority": "7", "reason": "soon"}, "The priority is now 7."),
     ],
 )
-def test_buttons_of_one_that_waits(world, visitor, path, fields, said):
+def test_buttons_of_one_that_waits(world, visitor, path, fields, shown_words):
     world.add_recommender()
     world.add_run("r1", "pending")
     answer = visitor.press(f"/runs/r1/{path}", once="x" * 24, **fields)
     assert (answer.status_code, answer.headers["location"]) == (303, "/runs/r1")
-    assert said in unquote(answer.headers["set-cookie"])
+    assert shown_words in unquote(answer.headers["set-cookie"])
     row = world.runs.get("r1")
     assert row.priority == 7 if path == "prioritise" else (row.request.verb, row.request.reason) == ("cancel", "wrong data")
 
@@ -252,17 +252,17 @@ def with_document(record, **changes):
 def test_two_to_four_runs_are_chosen_in_the_list_and_compared(world, visitor, subtests):
     world.add_recommender()
     first, second, third = (world.add_run(id, "registered" if id == "r1" else "rejected") for id in ("r1", "r2", "r3"))
-    both = [GATES[1], {"metric": "hr@10", "min": 0.1}]
+    comparison = [GATES[1], {"metric": "hr@10", "min": 0.1}]
     world.runs.rows["r1"] = with_document(first, gates=GATES)
-    world.runs.rows["r2"] = with_document(second, gates=both)
-    world.runs.rows["r3"] = with_document(third, gates=both, model={"family": "ease"})
+    world.runs.rows["r2"] = with_document(second, gates=comparison)
+    world.runs.rows["r3"] = with_document(third, gates=comparison, model={"family": "ease"})
     text = visitor.get("/runs?run=r2").text
     assert 'name="run" value="r2" aria-label="compare r2" checked' in text and 'value="r1" aria-label="compare r1">' in text
-    said = words(visitor.get("/runs/compare?run=r3&run=r1&run=r2&run=r1"))
-    assert "Comparison of 3 runs" in said
-    assert "and 1 that all have" in said
-    assert said.index("r1") < said.index("r2") < said.index("r3"), "the oldest one first"
-    assert "model.family" in said and "ease" in said
+    shown_words = words(visitor.get("/runs/compare?run=r3&run=r1&run=r2&run=r1"))
+    assert "Comparison of 3 runs" in shown_words
+    assert "and 1 that all have" in shown_words
+    assert shown_words.index("r1") < shown_words.index("r2") < shown_words.index("r3"), "the oldest one first"
+    assert "model.family" in shown_words and "ease" in shown_words
     for query in ("", "run=r1", "run=r1&run=r1", "&".join(f"run=r{number}" for number in range(5))):
         with subtests.test(query=query):
             answer = visitor.get(f"/runs/compare?{query}")
@@ -283,9 +283,10 @@ def test_differences_to_the_first_run_become_a_row_for_each_path():
 
 
 def epochs(*losses, validation=True):
-    looks = [{"loss": loss * 2, "auc": 0.5} if validation else {} for loss in losses]
+    validations = [{"loss": loss * 2, "auc": 0.5} if validation else {} for loss in losses]
     return [
-        {"epoch": n, "loss": loss, "seconds": 1, "validation": look} for n, (loss, look) in enumerate(zip(losses, looks, strict=True), 1)
+        {"epoch": n, "loss": loss, "seconds": 1, "validation": look}
+        for n, (loss, look) in enumerate(zip(losses, validations, strict=True), 1)
     ]
 
 
@@ -305,9 +306,9 @@ def test_losses_are_drawn_for_one_run_and_for_several_in_one_chart(world, visito
     answer = visitor.get("/runs/r1")
     assert "Loss by epoch; at the end: loss: train 0.4, loss: validation 0.8" in answer.text
     assert "Validation: auc" in words(answer) and "P: the published weights" in words(answer)
-    both = visitor.get("/runs/compare?run=r1&run=r2").text
-    assert "at the end: r1: train 0.4, r1: validation 0.8, r2: train 0.6" in both
-    assert re.findall(r'class="line (hue\d dash\d)"', both) == ["hue0 dash0", "hue0 dash1", "hue1 dash0"]
+    comparison = visitor.get("/runs/compare?run=r1&run=r2").text
+    assert "at the end: r1: train 0.4, r1: validation 0.8, r2: train 0.6" in comparison
+    assert re.findall(r'class="line (hue\d dash\d)"', comparison) == ["hue0 dash0", "hue0 dash1", "hue1 dash0"]
     assert "has no validation rows" in words(visitor.get("/runs/r2"))
 
 
@@ -324,8 +325,8 @@ def test_metrics_are_drawn_with_their_uncertainty(world, visitor):
     world.add_manifest("r1-evaluate-1", **figures)
     text = visitor.get("/runs/r1").text
     assert re.findall(r'aria-label="(\S+) with 95 % intervals"', text) == ["hr@10"], "novelty is no metric of gates"
-    said = re.findall(r'class="name"[^>]*>([^<]+)<', text)
-    assert said == ["this run", "0.2 (0.18 to 0.22)", "serving version", "0.15", "popularity", "0.1"]
+    shown_words = re.findall(r'class="name"[^>]*>([^<]+)<', text)
+    assert shown_words == ["this run", "0.2 (0.18 to 0.22)", "serving version", "0.15", "popularity", "0.1"]
 
 
 def test_a_run_of_a_spec_that_cannot_be_read_is_shown(world, site):

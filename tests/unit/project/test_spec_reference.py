@@ -31,12 +31,12 @@ def parts() -> dict[str, str]:
 
 
 def test_each_block_family_and_operator_has_a_section_with_a_description_and_an_example() -> None:
-    found = parts()
+    sections = parts()
     for anchor in SECTIONS:
-        description, *others = [text for text in found[anchor].split("\n\n") if text.strip()]
+        description, *tables = [text for text in sections[anchor].split("\n\n") if text.strip()]
         assert re.match(r"[A-Z].*\.$", description.strip(), re.DOTALL), anchor
-        assert others[0] == f"```yaml part-of-a-spec.yaml\n{EXAMPLES[anchor]}```", anchor
-    assert found.keys() >= EXAMPLES.keys()
+        assert tables[0] == f"```yaml part-of-a-spec.yaml\n{EXAMPLES[anchor]}```", anchor
+    assert sections.keys() >= EXAMPLES.keys()
 
 
 @pytest.mark.parametrize("anchor", EXAMPLES)
@@ -74,9 +74,9 @@ def test_its_types_are_plain_words() -> None:
 
 
 def test_the_fields_of_several_families_are_in_one_section_that_the_families_name() -> None:
-    found = parts()
-    shared = {name for name, *_ in ROW.findall(found["parameters-of-several-families"])}
+    sections = parts()
+    shared = {name for name, *_ in ROW.findall(sections["parameters-of-several-families"])}
     assert {"layers", "pooling", "dropout", "negatives"} <= shared
-    assert "(#parameters-of-several-families): `pooling`, `dropout`, `layer_norm`." in found["family-two_tower"]
-    assert "has only `seed`." in found["family-ease"]
-    assert "defaults: `epochs: 40`, `learning_rate: 0.001`." in found["family-session"]
+    assert "(#parameters-of-several-families): `pooling`, `dropout`, `layer_norm`." in sections["family-two_tower"]
+    assert "has only `seed`." in sections["family-ease"]
+    assert "defaults: `epochs: 40`, `learning_rate: 0.001`." in sections["family-session"]

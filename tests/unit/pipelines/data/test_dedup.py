@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.data.dedup import frequent, one_per_pair, thin
-from shared.contracts.spec import Interactions
+from shared.contracts.data import Interactions
 
 PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=60)
 

@@ -111,9 +111,9 @@ def test_what_is_not_recognised_is_asked_for(tmp_path: Path) -> None:
     assert (spec.schema_.user, spec.schema_.item) == ("left", "right")
     with pytest.raises(Invalid, match=r"column 'middle' \(user\) is missing"):
         drafted([file], columns={"user": "middle"})
-    other = rows(tmp_path / "b.csv", "code,name", lambda number: f"x{number},y")
+    table = rows(tmp_path / "b.csv", "code,name", lambda number: f"x{number},y")
     with pytest.raises(BadData, match=r"b\.csv: no column has one row per item or per user"):
-        drafted([file, other], columns={"user": "left"})
+        drafted([file, table], columns={"user": "left"})
 
 
 def test_a_file_without_a_header_line(tmp_path: Path) -> None:
@@ -123,6 +123,11 @@ def test_a_file_without_a_header_line(tmp_path: Path) -> None:
     assert spec.data.interactions.csv.header == ("column_1", "column_2", "column_3", "column_4")
     assert (spec.schema_.user, spec.schema_.item, spec.schema_.time_column) == ("column_1", "column_2", "column_4")
     assert spec.schema_.label.column == "column_3"
+    texts = tmp_path / "reviews.csv"
+    texts.write_text("".join(f"A{number % 7}X,B{number % 5},{1 + number % 5}.0,{1_341_100_800 + number}\n" for number in range(40)))
+    assert drafted([texts]).data.interactions.csv.header is not None
+    years = rows(tmp_path / "years.csv", "user,item,2019,2020", lambda number: f"{number % 7},{number % 5},1,2")
+    assert drafted([years]).data.interactions.csv.header is None
 
 
 def test_a_time_that_is_not_recognised_is_named(tmp_path: Path) -> None:

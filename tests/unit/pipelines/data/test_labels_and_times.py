@@ -118,16 +118,16 @@ def test_items_of_events_and_of_the_parent_join_them(tmp_path: Path, etl: Etl) -
 
     also = {"interactions": {"uri": str(tmp_path / "ratings.parquet"), "also": "events"}}
     parent = etl(without_table(tmp_path, data=also), inputs=events("first.csv", 900))
-    known = set(ratings()["movieId"])
-    assert set(pl.read_parquet(parent.files["items.parquet"])["movieId"]) == known | {900, 901, 902}
+    rated = set(ratings()["movieId"])
+    assert set(pl.read_parquet(parent.files["items.parquet"])["movieId"]) == rated | {900, 901, 902}
     inputs = events("second.csv", 950) | {"parent": {name: store.put(path) for name, path in parent.files.items()}}
     warm = etl(without_table(tmp_path, data=also), mode="warm", inputs=inputs)
-    assert set(pl.read_parquet(warm.files["items.parquet"])["movieId"]) == known | {900, 901, 902, 950, 951, 952}
+    assert set(pl.read_parquet(warm.files["items.parquet"])["movieId"]) == rated | {900, 901, 902, 950, 951, 952}
 
 
 def test_what_depends_on_order_needs_the_time(tmp_path: Path, subtests: pytest.Subtests) -> None:
     schema = {"user": "userId", "item": "movieId"}
-    for changes, said in (
+    for changes, message in (
         ({"split": {"by": "time"}}, "split.by: time needs the column of the time"),
         ({"data": {"interactions": {"uri": "a", "duplicates": "last"}}}, "data.interactions.duplicates: last needs"),
         ({"data": {"interactions": {"uri": "a", "since": "7d"}}}, "data.interactions.since needs"),
@@ -137,7 +137,7 @@ def test_what_depends_on_order_needs_the_time(tmp_path: Path, subtests: pytest.S
             "features: sequence needs",
         ),
     ):
-        with subtests.test(said=said), pytest.raises(ValueError, match=said):
+        with subtests.test(message=message), pytest.raises(ValueError, match=message):
             spec(tmp_path, schema=schema, **changes)
 
 

@@ -120,7 +120,7 @@ def test_tools_read_partitions_and_tables(tmp_path: Path) -> None:
     rows.write_delta(tmp_path / "table")
     rows.head(100).write_delta(tmp_path / "table", mode="overwrite")
     for uri, count in (("days", 200), ("table", 100)):
-        found = describe({"uri": str(tmp_path / uri), "top": 3})
-        assert (found.rows, {column.name for column in found.columns}) == (count, set(rows.columns))
+        description = describe({"uri": str(tmp_path / uri), "top": 3})
+        assert (description.rows, {column.name for column in description.columns}) == (count, set(rows.columns))
         report = validate({"source": str(tmp_path / uri), "positive": ">= 4", "roots": ["/"]}).report
         assert report.rows.read == count

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.data.split import split
 from pipelines.data.stable_hash import stable_hash
-from shared.contracts.spec import Split
+from shared.contracts.split import Split
 from shared.domain.errors import BadData
 
 ROW = st.tuples(st.integers(-3, 6), st.integers(0, 4), st.sampled_from([0.0, 1.0, 1.0, 2.5, 7.0]), st.integers(0, 1))

@@ -74,24 +74,24 @@ def test_what_is_not_recognised_is_named_with_its_setting(tmp_path: Path, subtes
         "wrong encoding": ("user,name\n1,größer\n".encode("latin-1"), {"encoding": "utf-8"}, "not utf-8 text; set csv"),
         "ragged": (b"user,name\n1,a\n2,b,c\n", {}, "rows have different lengths.*set csv: {separator: ...}"),
     }
-    for name, (content, settings, said) in faults.items():
+    for name, (content, settings, message) in faults.items():
         with subtests.test(msg=name):
             path = tmp_path / f"{name}.csv"
             path.write_bytes(content)
-            with pytest.raises(BadData, match=said), readable(path.name):
+            with pytest.raises(BadData, match=message), readable(path.name):
                 opened(path, csv=settings).frame.collect()
     path = tmp_path / "another alphabet.csv"
     assert opened(path, csv={"encoding": "cp1251"}).frame.collect()["title"][0] == "Название фильма"
 
 
 def test_settings_that_contradict_are_refused() -> None:
-    for settings, said in (
+    for settings, message in (
         ({"separator": ",", "decimal": ","}, "',' also separates the fields"),
         ({"separator": "\0"}, "expected printable characters"),
         ({"header": ["a", "a"]}, "a name is listed twice"),
         ({"encoding": "zlib"}, "encoding"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             Place.model_validate({"uri": "a.csv", "csv": settings})
     with pytest.raises(ValueError, match="a query has no text"):
         Place.model_validate({"query": "SELECT 1", "from": "shop", "csv": {"separator": ";"}})

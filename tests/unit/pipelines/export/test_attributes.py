@@ -158,6 +158,9 @@ def test_etl_refuses_a_filter_on_an_attribute_that_nobody_knows(etl: Etl, tmp_pa
     wrong = spec.model_copy(update={"serve": filters})
     with pytest.raises(Invalid, match=r"serve.filter: unknown attribute 'prise': did you mean 'price'\?"):
         etl(wrong, attributes=("region",))
+    mistyped = spec.model_copy(update={"serve": spec.serve.model_copy(update={"filter": ("price > 'cheap'",)})})
+    with pytest.raises(Invalid, match=r"serve.filter: .*'>' compares 'price' \(a number\) with 'cheap' \(a text\): different types"):
+        etl(mistyped)
     with caplog.at_level(logging.WARNING):
         etl(wrong)
     assert "attributes: unknown to the items table field=serve.filter error=unknown attribute 'prise'" in caplog.text
