@@ -36,8 +36,12 @@ ACK_WAIT = 30.0
 """Seconds after which an unacknowledged message is delivered again."""
 REMEMBERED = 600.0
 """Seconds in which the server recognises a duplicate message."""
-MOST_BYTES = 8 << 30
-"""Maximum size of the stream; a full stream refuses publishers and drops nothing."""
+MOST_BYTES = 1 << 30
+"""Maximum size of the stream, about 4 million events that wait for the database; a full stream refuses publishers and drops nothing.
+
+The server reserves this size. After a restart, it does not restore a stream that is larger than 75% of the free disk space."""
+_STORAGE_TOO_SMALL = 10047
+"""The server's error code if its storage is smaller than the stream's maximum size."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,10 @@ class JetStream:
             return future.result(patience + PATIENCE)
         except (TooLate, TimeoutError, OSError, self._nats.errors.Error) as error:
             future.cancel()
-            raise Unavailable(f"NATS at {self.place} fails: {_why(error)}") from None
+            why = _why(error)
+            if getattr(error, "err_code", None) == _STORAGE_TOO_SMALL:
+                why = f"its storage is smaller than the {self._most_bytes >> 20} MiB of stream {STREAM}: free disk space there"
+            raise Unavailable(f"NATS at {self.place} fails: {why}") from None
 
     @property
     def place(self) -> str:

@@ -240,6 +240,28 @@ def test_a_server_that_is_away_is_unavailable_and_found_again_without_its_passwo
         one.close()
 
 
+def test_events_survive_a_restart_with_less_storage_and_too_little_storage_is_named(own: NatsServer, engine: Engine) -> None:
+    own.storage = 10 << 30
+    own.start()
+    stream = JetStream(own.url)
+    log = JetStreamEventLog(stream, SqlEventLog(engine))
+    take(log, did(id="a"))
+    own.kill()
+    own.storage = 2 << 30
+    own.start()
+    take(log, did(id="b"))
+    own.kill()
+    own.storage = 512 << 20
+    own.start()
+    with pytest.raises(Unavailable, match=r"smaller than the 1024 MiB of stream EYAS_EVENTS: free disk space"):
+        take(log, did(id="c"))
+    own.kill()
+    own.storage = 2 << 30
+    own.start()
+    assert drain(stream, Joiner(stream, SqlEventLog(engine))).new == 2
+    stream.close()
+
+
 def test_settings_choose_the_stream(own: NatsServer, tmp_path: Path) -> None:
     own.start()
     with ExitStack() as undo:

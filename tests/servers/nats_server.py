@@ -32,6 +32,8 @@ class NatsServer:
     def __init__(self, folder: Path, user: str | None = None, password: str | None = None) -> None:
         self._program = nats_server()
         self._folder = folder
+        self.storage: int | None = None
+        """Bytes of the server's storage from its next start; None: 75% of the free disk space."""
         self.port = free_port()
         self._access = ["--user", user, "--pass", password] if user and password else []
         self.url = f"nats://{f'{user}:{password}@' if user else ''}127.0.0.1:{self.port}"
@@ -40,6 +42,10 @@ class NatsServer:
     def start(self) -> None:
         self._folder.mkdir(exist_ok=True)
         command = [self._program, "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(self._folder), *self._access]
+        if self.storage is not None:
+            config = self._folder / "server.conf"
+            config.write_text(f"jetstream {{ max_file_store: {self.storage} }}\n")
+            command += ["-c", str(config)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         until("nats-server listens", self._listens)
