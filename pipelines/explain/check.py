@@ -13,7 +13,7 @@ from pipelines.data.sources import ReadableRoots, columns_hint, open_source
 from pipelines.data.validation import command
 from pipelines.data.validation.judging import Judged, refusal
 from pipelines.data.validation.tables import JudgedTables
-from pipelines.explain.fitting import fit_on_judged
+from pipelines.explain.fitting import ExplainedFit, fit_on_judged
 from pipelines.models.families import FAMILIES, reads_of
 from shared.contracts.datatools import CheckedSpec, CheckRequest, Validated, ValidateRequest
 from shared.contracts.sources import Place
@@ -21,8 +21,6 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import read
 from shared.domain.errors import BadData, Invalid
 
-Attributes = tuple[tuple[str, str], ...]
-"""Field and message of each attribute."""
 _MOST_ROWS = 200_000
 """Rows on which the features are fitted."""
 
@@ -47,7 +45,7 @@ def check(arguments: Any) -> CheckedSpec:
     request = read(CheckRequest, arguments, "the request")
     spec, faults = request.spec, _Faults()
     report = None
-    unknown: Attributes = ()
+    fitted: ExplainedFit | None = None
     with tempfile.TemporaryDirectory(prefix="eyas-check-") as folder:
         reach = ReadableRoots(request.roots, Path(folder))
         _check_columns(spec, reach, faults)
@@ -56,8 +54,9 @@ def check(arguments: Any) -> CheckedSpec:
                 reach = with_kinds(spec, reach)
                 tables, judged = command.judge_rows(spec, reach, None, Path(folder) / "report")
                 report = judged.report
-                unknown = _check_run(spec, reach, tables, judged, faults)
-    return CheckedSpec(faults=tuple(faults.list), unknown_attributes=unknown, report=report)
+                fitted = _check_run(spec, reach, tables, judged, faults)
+    unknown, absent = (fitted.unknown, fitted.absent) if fitted else ((), ())
+    return CheckedSpec(faults=tuple(faults.list), unknown_attributes=unknown, absent_values=absent, report=report)
 
 
 def validate(arguments: Any) -> Validated:
@@ -72,20 +71,20 @@ def validate(arguments: Any) -> Validated:
         reach = with_kinds(spec, reach)
         tables, judged = command.judge_rows(spec, reach, command.profile_of(request), Path(request.folder or folder))
         with faults.of():
-            unknown = _check_run(spec, reach, tables, judged, faults)
+            unknown = _check_run(spec, reach, tables, judged, faults).unknown
             faults.list += [(field, f"{message}; if clients write it, declare it in serve.attributes") for field, message in unknown]
     refusals = [f"{field}: {message}" if field else message for field, message in faults.list]
     return Validated(report=judged.report, refusal="; ".join(refusals) or None)
 
 
-def _check_run(spec: RecommenderSpec, reach: ReadableRoots, tables: JudgedTables, judged: Judged, faults: _Faults) -> Attributes:
-    """Checks what follows the validation of rows: positives, split, features and filters. Returns the attributes that the table lacks."""
+def _check_run(spec: RecommenderSpec, reach: ReadableRoots, tables: JudgedTables, judged: Judged, faults: _Faults) -> ExplainedFit:
+    """Checks what follows the validation of rows: positives, split, features and filters."""
     if refused := refusal(judged.report):
         raise refused
     family = spec.model.family
     fitted = fit_on_judged(spec, reach, tables, judged, _MOST_ROWS, reads_of(family) if family in FAMILIES else "deep")
     faults.list += fitted.mistyped
-    return fitted.unknown
+    return fitted
 
 
 def _check_columns(spec: RecommenderSpec, reach: ReadableRoots, faults: _Faults) -> None:

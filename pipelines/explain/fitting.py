@@ -29,7 +29,7 @@ from pipelines.features.graph import Graph
 from pipelines.features.hashing import hashed
 from pipelines.features.prepared import EXTRA, Prepared, extra_columns, graph_of, prepare
 from pipelines.features.reading import Reads
-from shared.contracts.attribute_names import unknown_attributes, wrong_kinds
+from shared.contracts.attribute_names import absent_values, unknown_attributes, wrong_kinds
 from shared.contracts.data import Table as Keyed
 from shared.contracts.features import Vector, VectorOf
 from shared.contracts.spec import RecommenderSpec
@@ -51,6 +51,8 @@ class ExplainedFit:
     """Field and message of each attribute that filters or rules name and the items table lacks."""
     mistyped: tuple[tuple[str, str], ...]
     """Field and message of each filter that compares different types."""
+    absent: tuple[tuple[str, str], ...]
+    """Field and message of each text that a filter or rule looks for and no item has."""
     every: int
     """The fit uses one user in this many."""
     values: Mapping[str, float]
@@ -104,8 +106,9 @@ def fit_on_judged(
     ready = ready.fit(parts.train, None, ready.history(parts.train, parts.holdout, reach.scratch / "history"))
     user_count = len(ready.users) if ready.users is not None else _count(frame.select("user").unique())
     liked = _count(parts.train.filter(pl.col("label") > 0))
-    unknown, mistyped, values = _unknown(items, spec), _mistyped(items, spec), _values(ready, parts.train)
-    return ExplainedFit(ready.graph, _count(parts.train), liked, len(items), user_count, unknown, mistyped, every, values)
+    unknown, mistyped, absent = _unknown(items, spec), _mistyped(items, spec), _absent(items, spec)
+    values = _values(ready, parts.train)
+    return ExplainedFit(ready.graph, _count(parts.train), liked, len(items), user_count, unknown, mistyped, absent, every, values)
 
 
 def fit_on_nothing(spec: RecommenderSpec, reach: ReadableRoots, reads: Reads = "deep") -> ExplainedFit:
@@ -119,7 +122,7 @@ def fit_on_nothing(spec: RecommenderSpec, reach: ReadableRoots, reads: Reads = "
     frame = pl.LazyFrame(schema=_NORMAL | {f"{EXTRA}{name}": dtype for name, dtype in extra.items()})
     ready = prepare(graph, items, users, frame)
     ready = ready.fit(frame, None, ready.history(frame, frame, reach.scratch / "history"))
-    return ExplainedFit(ready.graph, 0, 0, 0, 0, _unknown(items, spec), _mistyped(items, spec), 1, {})
+    return ExplainedFit(ready.graph, 0, 0, 0, 0, _unknown(items, spec), _mistyped(items, spec), (), 1, {})
 
 
 def _unknown(items: pl.DataFrame, spec: RecommenderSpec) -> tuple[tuple[str, str], ...]:
@@ -130,6 +133,18 @@ def _unknown(items: pl.DataFrame, spec: RecommenderSpec) -> tuple[tuple[str, str
 
 def _mistyped(items: pl.DataFrame, spec: RecommenderSpec) -> tuple[tuple[str, str], ...]:
     return wrong_kinds(spec.serve, attribute_columns(items, spec.schema_.item, {}).kinds)
+
+
+def _absent(items: pl.DataFrame, spec: RecommenderSpec) -> tuple[tuple[str, str], ...]:
+    kinds = attribute_columns(items, spec.schema_.item, {}).kinds
+
+    def values_of(name: str) -> frozenset[str] | None:
+        if kinds.get(name) not in ("text", "texts"):
+            return None
+        column = items[name].explode() if isinstance(items[name].dtype, pl.List) else items[name]
+        return frozenset(column.drop_nulls().cast(pl.String).unique())
+
+    return absent_values(spec.serve, values_of)
 
 
 def _empty(table: Keyed, key: str, spec: RecommenderSpec, reach: ReadableRoots) -> pl.DataFrame:

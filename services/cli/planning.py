@@ -98,7 +98,7 @@ def check_file(ctx: typer.Context, file: Path, data_roots: list[str]) -> SpecChe
     if platform.is_asked:
         data = _without_what_the_platform_has(data, platform)
     faults = (*platform.faults, *platform.warnings_of_data, *data.faults)
-    notes = [note for note in (platform.note, data.note) if note]
+    notes = [*([platform.note] if platform.note else []), *data.notes]
     if data.rows is None:
         notes += [f"{field}: {message}" for field, message in platform.warnings if field.startswith("serve.")]
     return SpecCheck(placed_faults(text, dict.fromkeys(faults)), notes, data.rows)
@@ -125,7 +125,7 @@ class _PlatformAnswer:
 @dataclass(frozen=True)
 class _DataAnswer:
     faults: Sequence[tuple[str, str]] = ()
-    note: str = ""
+    notes: Sequence[str] = ()
     rows: int | None = None
 
 
@@ -150,16 +150,17 @@ def _check_data(spec: RecommenderSpec, data_roots: list[str], file: Path) -> _Da
     try:
         checked = run_tool("check", CheckRequest(spec=spec, roots=roots(spec, data_roots, file)), CheckedSpec)
     except ReportedError as error:
-        return _DataAnswer(note=f"data not checked: {error}")
+        return _DataAnswer(notes=[f"data not checked: {error}"])
     faults = (*checked.faults, *checked.unknown_attributes)
-    return _DataAnswer(faults, rows=checked.report.rows.kept if checked.report else None)
+    notes = [f"{field}: {message}" for field, message in checked.absent_values]
+    return _DataAnswer(faults, notes, checked.report.rows.kept if checked.report else None)
 
 
 def _without_what_the_platform_has(data: _DataAnswer, platform: _PlatformAnswer) -> _DataAnswer:
     """Drops faults that the platform contradicts: an attribute that its catalogue has, and a file that only the platform can read."""
     missing = [message for field, message in data.faults if field.startswith("data.") and _MISSING.search(message)]
     if missing and not any(field.startswith("data.") for field, _ in (*platform.faults, *platform.warnings)):
-        return _DataAnswer(note=f"data not checked: {missing[0]}; the platform has it")
+        return _DataAnswer(notes=[f"data not checked: {missing[0]}; the platform has it"])
     unknown = {(field, attribute[0]) for field, message in platform.warnings if (attribute := _UNKNOWN.match(message))}
 
     def stays(field: str, message: str) -> bool:

@@ -39,6 +39,9 @@ class CheckedSpec(Strict):
     unknown_attributes: tuple[tuple[str, str], ...] = Field(
         description="Field and message of each attribute of filters and rules that the items table lacks; clients may write it."
     )
+    absent_values: tuple[tuple[str, str], ...] = Field(
+        (), description="Field and message of each text that a filter or rule looks for and no item of the data has."
+    )
     report: Report | None = Field(description="Report of the rows; null if they were not read.")
 
 

@@ -138,6 +138,23 @@ def operands(tree: Tree) -> Iterator[Operand]:
                 yield from operands(part)
 
 
+def equal_texts(tree: Tree) -> Iterator[tuple[str, str]]:
+    """Yields item attribute and text of each test whether the attribute equals, or contains, the text."""
+    pairs: tuple[tuple[Operand, Operand], ...] = ()
+    match tree:
+        case Compare(order="==" | "!=", left=left, right=right) | In(element=left, container=right):
+            pairs = ((left, right), (right, left))
+        case Not():
+            yield from equal_texts(tree.part)
+        case And() | Or():
+            for part in tree.parts:
+                yield from equal_texts(part)
+    for name, constant in pairs:
+        if isinstance(name, Name) and name.source == "item" and isinstance(constant, Constant):
+            values = constant.value if isinstance(constant.value, tuple) else (constant.value,)
+            yield from ((name.name, value) for value in values if isinstance(value, str))
+
+
 def truth(tree: Tree, item: Mapping[str, Value], user: Mapping[str, Value]) -> Truth:
     """Evaluates the tree for one item. This is the reference: the evaluation of whole columns must agree with it."""
     match tree:

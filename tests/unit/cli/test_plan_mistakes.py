@@ -76,3 +76,17 @@ def test_data_that_only_the_platform_has_is_not_checked_here(eyas, platform, sho
     platform.says("POST /v1/recommenders:validate", {"spec": {}, "warnings": [warning]})
     shown = eyas("plan", shop)
     assert shown.exit_code == 1 and f"{shop}:4: data.interactions.uri: events.csv: file not found" in shown.stdout, shown.output
+
+
+def test_a_category_that_no_item_has_is_noted_with_the_nearest_one(eyas, tmp_path: Path) -> None:
+    """A value may come later, so a run would start."""
+    write_shop(tmp_path)
+    file = tmp_path / "shop.yaml"
+    file.write_text(file.read_text().replace("category != 'toys'", "category in ['toyz', 'toys'] or title == 'Titel 3' or price > 3"))
+    shown = eyas("plan", file)
+    assert shown.exit_code == 0, shown.output
+    notes = [line for line in shown.stdout.splitlines() if line.startswith("note: serve.filter")]
+    assert notes == [
+        "note: serve.filter: no item of the data has 'toyz' in category; did you mean 'toys'?",
+        "note: serve.filter: no item of the data has 'Titel 3' in title; did you mean 'Title 3'?",
+    ]
