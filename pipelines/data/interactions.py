@@ -1,6 +1,7 @@
 """Interactions from the user's file and from the platform's events, in one format.
 
-Format: user and item (int64), time (float64, seconds since 1970), label (int8, 1 is liked).
+Format: user and item (int64), time (float64, seconds since 1970), label (int8, 1 is liked), and weight (float32) if the spec weights
+positives.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from shared.contracts.spec import RecommenderSpec
 from shared.domain.entity_ids import UNFIXED, IdKinds
 from shared.domain.errors import BadData
 
-JUDGED = "validation.label"
-"""Helper column, not part of an event."""
+JUDGED, WEIGHT = "validation.label", "label.weight"
+"""Helper columns, not part of the file or of an event."""
 EVENT_COLUMNS = {
     "user": pl.Int64,
     "item": pl.Int64,
@@ -79,20 +80,26 @@ def _with_time_and_label(source: SourceRows, schema: Schema) -> SourceRows:
             raise BadData(f"{source.name}: column '{schema.label_column}' is {dtype}, but schema.label.positive lists {listed}")
         values = column.cast(pl.String).str.strip_chars() if rule.is_text else column.cast(pl.Float64)
         added[schema.label_column] = values.is_in(rule.values).cast(pl.Int8)
+        if rule.weights is not None:
+            added[WEIGHT] = _weight_of(values, dict(zip(map(str, rule.values), rule.weights, strict=True)))
     return source.mapped(lambda frame: frame.with_columns(**added)) if added else source
+
+
+def _weight_of(texts: pl.Expr, weights: Mapping[str, float]) -> pl.Expr:
+    return texts.replace_strict(dict(weights), default=1.0, return_dtype=pl.Float32)
 
 
 def from_file(source: SourceRows, spec: RecommenderSpec, extra: Mapping[str, str] | None = None) -> pl.LazyFrame:
     """Returns the file's interactions, without page views. `extra`: further columns by new name. Text ids of users stay, as `id.user`."""
     schema = spec.schema_
     names = source.frame.collect_schema().names()
-    texts = {text_of("user"): text_of(schema.user)} if text_of(schema.user) in names else {}
+    optional = {text_of("user"): text_of(schema.user), "weight": WEIGHT}
     return without_views(source.frame, schema).select(
         user=pl.col(schema.user).cast(pl.Int64),
         item=pl.col(schema.item).cast(pl.Int64),
         time=seconds(schema.times, source.frame.collect_schema()[schema.time_column]),
         label=holds(pl.col(schema.label_column).cast(pl.Float64), file_rule(spec.positive())),
-        **{name: pl.col(column) for name, column in {**(extra or {}), **texts}.items()},
+        **{name: pl.col(column) for name, column in {**(extra or {}), **optional}.items() if column in names},
     )
 
 
@@ -105,6 +112,8 @@ def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kind
     never positive or unknown to the spec; events older than kinds are positive if they have no value. Text ids stay in the
     columns `id.user` and `id.item`. Drops events whose ids are of another kind: an earlier recommender of the same name received them."""
     events = _read_stretches(stretches).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
+    if spec.weighted:
+        events = events.with_columns(weight=_weight_of(pl.col("kind"), spec.feedback.weights()))
     for entity in ("user", "item"):
         text = pl.col(f"{entity}_id")
         events = events.filter(text.is_not_null() if kinds.of(entity) == "text" else text.is_null())
@@ -113,7 +122,7 @@ def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kind
 
 
 def plain_events(events: pl.LazyFrame) -> pl.LazyFrame:
-    return events.select("user", "item", pl.selectors.by_name(text_of("user"), require_all=False), "time", label=JUDGED)
+    return events.select("user", "item", pl.selectors.by_name(text_of("user"), "weight", require_all=False), "time", label=JUDGED)
 
 
 def views_from_events(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:

@@ -187,7 +187,8 @@ class Prepared:
             columns.append(self._row(self.users, graph.user, "user_row") if by_key else pl.col(USER_ROW).alias("user_row"))
         context = graph.side("context")
         carried = [pl.col(aside).alias(name) for name, aside in _ASIDE.items()]
-        keep = [*carried, *(pl.col(name) for name in ("label", *extra, "user_code", "item_row"))]
+        weight = ("weight",) if "weight" in rows.collect_schema() else ()
+        keep = [*carried, *(pl.col(name) for name in ("label", *weight, *extra, "user_code", "item_row"))]
         keep += [pl.col(column.meta.output_name()) for column in columns]
         rows, mode = codes.with_columns(columns), MODES[train]
         made = self.engine.transform(graph, rows, "context", mode=mode, history=history, keep=keep)

@@ -27,7 +27,7 @@ UNKNOWN_SHARE = 0.02
 
 def columns_of(graph: Graph, there: list[str]) -> list[str]:
     """Returns the columns of train.parquet that features and labels need."""
-    wanted = {"user_code", "user_row", "item_row", "label", *(f"{FEATURE}{feature.name}" for feature in graph.side("context"))}
+    wanted = {"user_code", "user_row", "item_row", "label", "weight", *(f"{FEATURE}{feature.name}" for feature in graph.side("context"))}
     return [name for name in there if name in wanted or name.startswith(FOLD)]
 
 
@@ -58,7 +58,10 @@ class GatherStage:
         features |= {feature.name: _own(batch[f"{FEATURE}{feature.name}"], feature) for feature in self.graph.side("context")}
         if self.users is not None:
             features |= self.users.take(data["user_row"], folds)
-        return features | {self.graph.user: data["user_code"], LABEL: data["label"].astype(np.float32, copy=False)}
+        labels = data["label"].astype(np.float32, copy=False)
+        if "weight" in data:
+            labels = labels * data["weight"]
+        return features | {self.graph.user: data["user_code"], LABEL: labels}
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ THREADS = min(4, os.cpu_count() or 1)
 class TrainingBatch:
     columns: Codes
     labels: NDArray[np.float32]
+    """Each row's weight in the loss if the row is a positive (1 if the spec has no weights), else 0."""
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -137,7 +137,7 @@ class OnDevice(Batches):
         }
         return OnDeviceRows(
             context | {self.graph.user: self._there(array(frame["user_code"], "code"))},
-            self._there(array(frame["label"], "float32")),
+            self._there(array(frame["label"] * frame["weight"] if "weight" in frame.columns else frame["label"], "float32")),
             self._there(frame["item_row"].to_numpy().astype(np.int32)),
             {name: self._there(column) for name, column in self.items.columns.items()},
             len(self.items),

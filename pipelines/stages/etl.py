@@ -2,7 +2,8 @@
 
 Publishes:
 - user_ids.parquet, if ids of users are text: key and id of each user
-- train.parquet and holdout.parquet: user, item, time, label, user_code, item_row and per-row features (pipelines.features.prepared)
+- train.parquet and holdout.parquet: user, item, time, label, weight (if the spec has weights), user_code, item_row and per-row features
+  (pipelines.features.prepared)
 - firsts.parquet, and history.parquet: each known user-item pair, those of parents included
 - items.parquet (raw catalogue, ordered by key) and items.features.parquet (its features, row by row)
 - users.parquet and users.features.parquet, if users have more than a key: one row per stretch of time, the newest last
@@ -309,17 +310,16 @@ def _write(
 
 
 def _history(context: Context, parts: SplitRows, warm: bool) -> Path:
-    """Writes each pair once: `label` is 1 if the pair was ever liked, `before` if that was before this run's holdout."""
-    never = pl.lit(0, dtype=pl.Int8)
-    pairs = [
-        parts.train.select("user", "item", "label", before="label"),
-        parts.holdout.select("user", "item", "label", before=never),
-    ]
+    """Writes each pair once, with its largest weight if the spec has weights: `label` is 1 if the pair was ever liked, `before` if that was
+    before this run's holdout."""
+    never, columns = pl.lit(0, dtype=pl.Int8), pl.selectors.by_name("user", "item", "label", "weight", require_all=False)
+    pairs = [parts.train.select(columns, before="label"), parts.holdout.select(columns, before=never)]
     if warm:
         parent = pl.scan_parquet(context.fetch("parent", "history.parquet"))
-        pairs.append(parent.select("user", "item", "label", before="label"))
+        pairs.append(parent.select(columns, before="label"))
     path = context.out("history.parquet")
-    pl.concat(pairs).group_by("user", "item").agg(pl.col("label", "before").max()).sort("user", "item").sink_parquet(path)
+    every_pair = pl.concat(pairs, how="diagonal").with_columns(pl.selectors.by_name("weight", require_all=False).fill_null(1))
+    every_pair.group_by("user", "item").agg(pl.exclude("user", "item").max()).sort("user", "item").sink_parquet(path)
     return path
 
 

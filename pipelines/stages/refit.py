@@ -72,7 +72,7 @@ def _encode(context: Context) -> tuple[dict[str, Path], dict[str, Any]]:
     train, holdout = (pl.scan_parquet(context.fetch("etl", name)) for name in (TRAIN, HOLDOUT))
     history = pl.scan_parquet(context.fetch("etl", "history.parquet"))
     withheld = withhold(train, holdout, history, pl.scan_parquet(context.fetch("etl", HELD)) if context.has("etl", HELD) else None)
-    extra = [name for name in train.collect_schema() if name.startswith(EXTRA)]
+    extra = [name for name in train.collect_schema() if name.startswith(EXTRA) or name == "weight"]
     train, holdout = (exclude_pairs(part.select("user", "item", "time", "label", *extra), withheld) for part in (train, holdout))
     every_row = pl.concat([train, holdout])
     ready = _prepare(context)

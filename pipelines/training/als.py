@@ -2,11 +2,12 @@
 
 The objective, over users u and items i, sums over the liked pairs and over all possible pairs:
 
-    sum of (1 - u.i)^2 over liked  +  unobserved * sum of (u.i)^2 over all  +  regularisation * sum of n |vector|^2
+    sum of w (1 - u.i)^2 over liked  +  unobserved * sum of (u.i)^2 over all  +  regularisation * sum of n |vector|^2
 
-n is how much a vector must explain (its likes, and its part of all pairs), so that one value of `regularisation` fits the head and the
-tail. There is no step size and no sampling: equal input gives equal vectors. Rows are solved in batches of similar length, padded to the
-longest, so memory stays within a few times `CELLS` for any data; each thread solves a batch.
+w is a like's weight, 1 by default; n is how much a vector must explain (the weights of its likes, and its part of all pairs), so that one
+value of `regularisation` fits the head and the tail. There is no step size and no sampling: equal input gives equal vectors. Rows are
+solved in batches of similar length, padded to the longest, so memory stays within a few times `CELLS` for any data; each thread solves a
+batch.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ def begin(user_count: int, item_count: int, width: int, seed: int) -> Factors:
 
 
 def sweeps(pairs: LikePairs, factors: Factors, terms: AlsTerms, count: int) -> Iterator[float]:
-    """Solves all users, then all items, in place, and yields the loss per like, without regularisation. Rows without likes become zero."""
+    """Solves all users, then all items, in place; yields the loss per weight, without regularisation. Rows without likes become zero."""
     by_user, by_item = pairs.by_user(), pairs.by_item()
     for _ in range(count):
         _solve(by_user, factors.users, factors.items, terms)
-        yield _solve(by_item, factors.items, factors.users, terms) / max(1, len(pairs))
+        yield _solve(by_item, factors.items, factors.users, terms) / max(1.0, float(by_item.totals.sum()))
 
 
 def _solve(likes: LikesByRow, factors: Floats, theirs: Floats, terms: AlsTerms) -> float:
@@ -64,7 +65,7 @@ def _solve(likes: LikesByRow, factors: Floats, theirs: Floats, terms: AlsTerms) 
     lengths = likes.lengths
     factors[lengths == 0] = 0
     met = np.count_nonzero(np.abs(theirs).max(axis=1, initial=0))
-    weights = (terms.regularisation * (lengths + terms.unobserved * met)).astype(np.float32)
+    weights = (terms.regularisation * (likes.totals + terms.unobserved * met)).astype(np.float32)
     shared = np.float32(terms.unobserved) * (theirs.T @ theirs)
     padded = np.concatenate([theirs, np.zeros((1, theirs.shape[1]), np.float32)])
     batch = partial(_solve_batch, likes, factors, padded, shared, weights)
@@ -74,18 +75,20 @@ def _solve(likes: LikesByRow, factors: Floats, theirs: Floats, terms: AlsTerms) 
 
 
 def _solve_batch(likes: LikesByRow, factors: Floats, padded: Floats, shared: Floats, weights: Floats, rows: Ints) -> float:
-    """Solves these rows and returns their unexplained part: where left @ vector = right, likes - vector.right - weight * |vector|^2."""
+    """Solves these rows and returns their unexplained part: with left @ vector = right, total - vector.right - weight * |vector|^2."""
     width, longest = factors.shape[1], int(likes.lengths[rows[0]])
     left = shared + weights[rows][:, None, None] * np.eye(width, dtype=np.float32)
     right = np.zeros((len(rows), width), np.float32)
     step = max(1, CELLS // (len(rows) * width))
     for at in range(0, longest, step):
-        window = padded[_window(likes, rows, at, min(at + step, longest), len(padded) - 1)]
-        left += np.matmul(window.transpose(0, 2, 1), window)
-        right += window.sum(axis=1)
+        places, blank = _window(likes, rows, at, min(at + step, longest)), len(padded) - 1
+        window = padded[np.where(places >= 0, likes.others[places], blank)]
+        weighted = window if likes.weights is None else window * likes.weights[places][:, :, None]
+        left += np.matmul(window.transpose(0, 2, 1), weighted)
+        right += weighted.sum(axis=1)
     vectors = factors[rows] = _solved(left, right)
     explained = np.einsum("nd,nd->n", vectors, right + weights[rows][:, None] * vectors)
-    return float((likes.lengths[rows] - explained).sum(dtype=np.float64))
+    return float((likes.totals[rows] - explained).sum(dtype=np.float64))
 
 
 def _solved(left: Floats, right: Floats) -> Floats:
@@ -100,11 +103,11 @@ def _solved(left: Floats, right: Floats) -> Floats:
     return solution
 
 
-def _window(likes: LikesByRow, rows: Ints, start: int, stop: int, blank: int) -> Ints:
-    """Returns the others of these rows from `start` to `stop`, and `blank` behind a row's end."""
+def _window(likes: LikesByRow, rows: Ints, start: int, stop: int) -> Ints:
+    """Returns the places of these rows' likes from `start` to `stop`, and -1 behind a row's end."""
     columns = np.arange(start, stop)
     there = columns < likes.lengths[rows][:, None]
-    return np.where(there, likes.others[np.where(there, likes.start[rows][:, None] + columns, 0)], blank)
+    return np.where(there, likes.start[rows][:, None] + columns, -1)
 
 
 def _batches(lengths: Ints, width: int) -> Iterator[Ints]:

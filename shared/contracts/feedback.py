@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from shared.contracts.entries import written
 from shared.contracts.events import KIND
-from shared.contracts.quantities import PositiveRule
+from shared.contracts.quantities import MOST_WEIGHT, PositiveRule
 from shared.contracts.strict import Strict
 
 IMPRESSION = "impression"
@@ -28,7 +28,12 @@ class Kind(Strict):
         "`by_label`: if its value meets `schema.label.positive`. `never`: the event is stored, but not used in training.",
     )
     conversion: bool = Field(False, description="Whether a positive of this kind makes its answer a conversion.")
-    weight: float = Field(1.0, gt=0, le=1000, description="Weight of a positive of this kind in an answer's engagement.")
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=MOST_WEIGHT,
+        description="Weight of a positive of this kind in an answer's engagement, and in training if `schema.label.positive` has weights.",
+    )
 
     @model_validator(mode="after")
     def _check_conversion(self) -> Kind:
@@ -45,13 +50,15 @@ BUILT_IN: Mapping[str, Kind] = {
 }
 
 
-def listed_kinds(positive: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Returns the kinds of events where the label has listed texts: positive if listed, else never."""
+def listed_kinds(positive: Sequence[Any] | Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the kinds of events where the label has listed texts: positive if listed, with the weight if it has one, else never."""
     texts = [value for value in positive if isinstance(value, str)]
     if not texts:
         return {}
     named = [text for text in texts if re.fullmatch(KIND, text) and text != IMPRESSION]
     listed = {name: {"positive": "always", "conversion": name in BUILT_IN and BUILT_IN[name].conversion} for name in named}
+    if isinstance(positive, Mapping):
+        listed = {name: {**kind, "weight": positive[name]} for name, kind in listed.items()}
     return {name: {"positive": "never"} for name in BUILT_IN if name not in listed} | listed
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -135,6 +135,8 @@ class ListedValues:
     """Values of the label that are positive: all texts, or all numbers."""
 
     values: tuple[str, ...] | tuple[float, ...]
+    weights: tuple[float, ...] | None = None
+    """Weight of each value in training; None if all are 1."""
 
     @property
     def is_text(self) -> bool:
@@ -160,16 +162,19 @@ class AnyRow:
 
 PositiveRule = NumberComparison | ListedValues | AnyRow
 _MOST_LISTED = 100
+MOST_WEIGHT = 1000
 
 
 def parse_positive(value: Any) -> PositiveRule:
-    """Parses a comparison, a list of values, or `any`."""
+    """Parses a comparison, a list of values, texts with their weights, or `any`."""
     if isinstance(value, PositiveRule):
         return value
     if value == "any":
         return AnyRow()
     if isinstance(value, str) and value.strip()[:1] in ("<", ">", "="):
         return parse_rule(value)
+    if isinstance(value, Mapping):
+        return _parse_weights(value)
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a comparison such as '>= 4', a list of values such as [purchase], or any, got {value!r}")
     if not 1 <= len(value) <= _MOST_LISTED or len(set(map(repr, value))) < len(value):
@@ -181,8 +186,22 @@ def parse_positive(value: Any) -> PositiveRule:
     raise ValueError(f"expected only texts or only numbers, such as [purchase] or [4, 5], got {value!r}")
 
 
-def _write_positive(rule: PositiveRule) -> str | list[str] | list[float]:
-    return list(rule.values) if isinstance(rule, ListedValues) else str(rule)  # type: ignore[return-value]
+def _parse_weights(value: Mapping[Any, Any]) -> ListedValues:
+    texts = parse_positive(list(value))
+    if not isinstance(texts, ListedValues) or not texts.is_text:
+        raise ValueError(f"only texts have weights, such as {{purchase: 5, click: 1}}, got {dict(value)!r}")
+    for text, weight in value.items():
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= MOST_WEIGHT:
+            raise ValueError(f"the weight of '{text}' is a number above 0, at most {MOST_WEIGHT}, got {weight!r}")
+    return ListedValues(texts.values, tuple(float(weight) for weight in value.values()))
+
+
+def _write_positive(rule: PositiveRule) -> str | list[str] | list[float] | dict[str, float]:
+    if not isinstance(rule, ListedValues):
+        return str(rule)
+    if rule.weights is not None:
+        return dict(zip(map(str, rule.values), rule.weights, strict=True))
+    return list(rule.values)  # type: ignore[return-value]
 
 
 def parse_rule(value: Any) -> NumberComparison:
@@ -239,6 +258,12 @@ Positive = Annotated[
                 {"type": "string", "pattern": rf"^any$|{_anchored(_RULE)}"},
                 {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": _MOST_LISTED},
                 {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": _MOST_LISTED},
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_WEIGHT},
+                    "minProperties": 1,
+                    "maxProperties": _MOST_LISTED,
+                },
             ],
             "examples": [">= 4", ["purchase"], "any"],
         }

@@ -38,7 +38,7 @@ from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
 from shared.contracts.ordering import Order
-from shared.contracts.quantities import PositiveRule, write_duration
+from shared.contracts.quantities import ListedValues, PositiveRule, write_duration
 from shared.contracts.resources import Resources
 from shared.contracts.retraining import Retrain, Warm
 from shared.contracts.rollouts import Rollout
@@ -102,7 +102,7 @@ class RecommenderSpec(Strict):
         if schema.get("time") is None and isinstance(split, dict) and "by" not in split:
             filled["split"] = {**split, "by": "pairs"}
         positive = label.get("positive") if isinstance(label, dict) else None
-        if isinstance(positive, list | tuple) and isinstance(feedback, dict):
+        if isinstance(positive, list | tuple | dict) and isinstance(feedback, dict):
             kinds = feedback.get("kinds", {})
             if isinstance(kinds, dict):
                 filled["feedback"] = {**feedback, "kinds": {**listed_kinds(positive), **kinds}}
@@ -123,6 +123,15 @@ class RecommenderSpec(Strict):
         label = self.schema_.label.column
         if any(label in mentioned(op) for op in self.operators() if not isinstance(op, TargetEncode)):
             raise ValueError(f"features: '{label}' is the label, which is unknown when a request is scored; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> RecommenderSpec:
+        if self.weighted and not self.model.params.takes_weights:
+            raise ValueError(
+                f"schema.label.positive: '{self.model.family}' cannot weight positives; list the values without weights, or choose mlp, "
+                "dlrm, wide_deep, two_tower, or mf with loss: als"
+            )
         return self
 
     @model_validator(mode="after")
@@ -256,6 +265,12 @@ class RecommenderSpec(Strict):
 
     def positive(self) -> PositiveRule:
         return self.schema_.label.positive
+
+    @property
+    def weighted(self) -> bool:
+        """Whether positives have weights in training."""
+        rule = self.schema_.label.positive
+        return isinstance(rule, ListedValues) and rule.weights is not None
 
     def document(self) -> dict[str, Any]:
         """Returns the spec as plain JSON, for storage, comparison and stages."""

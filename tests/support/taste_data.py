@@ -44,6 +44,8 @@ def task(folder: Path, liked: LikePairs, family: str, parent: object = None, **p
     columns = {"user": liked.users, "item": liked.items, "user_code": (liked.users + 2).astype(np.int32)}
     time = np.arange(len(liked), dtype=float) if liked.in_order else np.zeros(len(liked))
     more = {"item_row": liked.items.astype(np.int32), "label": np.ones(len(liked), np.int8), "time": time}
+    if liked.weights is not None:
+        more["weight"] = liked.weights
     pl.DataFrame(columns | more).write_parquet(folder / "train.parquet")
     codes = FeatureTable({"item": np.arange(liked.item_count, dtype=np.int32) + 2}, {})
     popularity = Popularity(np.arange(liked.item_count), np.ones(liked.item_count))

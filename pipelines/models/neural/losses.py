@@ -37,7 +37,7 @@ class Loss(Protocol):
 
 @dataclass(frozen=True)
 class Logistic:
-    """Log loss of each row's label."""
+    """Log loss of each row's label, times the row's weight."""
 
     of: ClassVar[tuple[str, ...]] = ()
 
@@ -48,7 +48,7 @@ class Logistic:
         from keras import ops
 
         logits = outputs[0][:, 0]
-        return ops.mean(ops.softplus(logits) - logits * targets)
+        return ops.mean(ops.softplus(logits) * ops.where(targets > 0, targets, 1.0) - logits * targets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class InBatch:
 
     def targets(self, batch: TrainingBatch) -> dict[str, NDArray[Any]]:
         codes = batch.columns[self.key]
-        return {"items": codes, "chances": self.chances[codes]}
+        return {"items": codes, "chances": self.chances[codes], "weights": batch.labels}
 
     def __call__(self, outputs: Sequence[Any], targets: Any, among: BatchRows | None = None) -> Any:
         from keras import ops
@@ -83,7 +83,8 @@ class InBatch:
         every = (items, codes, chances) if among is None else tuple(among.gathered(tensor) for tensor in (items, codes, chances))
         others = ops.matmul(users, ops.transpose(every[0])) - ops.expand_dims(every[2], 0)
         others = ops.where(ops.equal(ops.expand_dims(codes, 1), ops.expand_dims(every[1], 0)), _NEVER, others)
-        return ops.mean(ops.softplus(ops.logsumexp(others, axis=1) - own))  # -log of the softmax share of `own`
+        losses = ops.softplus(ops.logsumexp(others, axis=1) - own)  # -log of the softmax share of `own`
+        return ops.mean(losses * targets["weights"])
 
 
 def log_chances(counts: NDArray[Any]) -> NDArray[np.float32]:

@@ -37,6 +37,11 @@ class FamilyParams(Strict):
         """Settings of `train` that apply to a family without steps."""
         return frozenset({"seed"})
 
+    @property
+    def takes_weights(self) -> bool:
+        """Whether the weights of positives have an effect on training."""
+        return False
+
     def wants_both_labels(self, full: bool) -> bool:
         """Whether rows with only one label are an error; feedback often has only positives."""
         return False
@@ -53,6 +58,7 @@ class OwnParams(RootModel[dict[str, JsonValue]]):
     heeds: ClassVar[frozenset[str]] = frozenset()
     keeps_rows: ClassVar[bool] = True
     replays: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
 
     def wants_both_labels(self, full: bool) -> bool:
         """A custom family decides by itself."""

@@ -52,6 +52,10 @@ class DeepParams(FamilyParams):
             raise ValueError("params: 'verified' has no effect: no negatives are sampled; leave it out")
         return self
 
+    @property
+    def takes_weights(self) -> bool:
+        return True
+
     def wants_both_labels(self, full: bool) -> bool:
         """Sampled negatives complement positives; without them, rows with only one label are an error."""
         return full or self.negatives == 0
@@ -143,6 +147,10 @@ class TwoTowerParams(FamilyParams):
         0.1, gt=0, le=10, description="Temperature for normalised vectors: a smaller one gives more weight to the nearest items of a batch."
     )
     regularisation: float = Field(0, ge=0, le=10, description="Weight of the squares of embeddings in each row's loss.")
+
+    @property
+    def takes_weights(self) -> bool:
+        return True
 
     @classmethod
     def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -71,6 +71,10 @@ class MfParams(FamilyParams):
     epochs: int = Field(20, ge=1, le=1000, description="For `softmax` and `logistic`: passes over the positives; a third in a warm run.")
     learning_rate: float = Field(0.02, gt=0, le=1, description="For `softmax` and `logistic`: maximum learning rate of Adam.")
 
+    @property
+    def takes_weights(self) -> bool:
+        return self.loss == "als"
+
     @model_validator(mode="after")
     def _check_label(self) -> MfParams:
         others = self.OF_LOSS["contrast" if self.loss == "als" else "als"]

@@ -210,6 +210,13 @@ def test_an_epoch_is_every_row_once_and_of_each_positive_its_negatives_drawn_ane
     assert len({item for _, item in drawn[0]}) == ITEMS
 
 
+@pytest.mark.requirement("U-04")
+def test_labels_are_the_weights_of_positives(path: Path) -> None:
+    pl.read_parquet(path).with_columns(weight=pl.lit(5.0, pl.Float32)).write_parquet(path, row_group_size=700)
+    labels = [label for *_, label in _rows(_batches(path, 2))]
+    assert (labels.count(5.0), labels.count(0.0)) == (ROWS // 4, len(labels) - ROWS // 4)
+
+
 @pytest.mark.requirement("T-02", "N-04")
 def test_an_epoch_goes_on_at_any_step_with_the_same_batches(path: Path) -> None:
     batches = _batches(path, 2, unknown_share=0.1)

@@ -56,6 +56,18 @@ def test_item_columns_and_labels_stay_with_their_row(path: Path) -> None:
         np.testing.assert_array_equal(batch.labels, users % 4 == 0)
 
 
+@pytest.mark.requirement("U-04")
+def test_labels_are_the_weights_of_positives(path: Path) -> None:
+    weight = pl.when(pl.col("user_code") % 8 == 0).then(5.0).otherwise(0.5).cast(pl.Float32)
+    pl.read_parquet(path).with_columns(weight=weight).write_parquet(path, row_group_size=700)
+    batches = list(_batches(path, negatives=2).epoch(0))
+    users, labels = np.array(_users(batches)), np.concatenate([batch.labels for batch in batches])
+    positive = labels > 0
+    assert np.count_nonzero(positive) == ROWS // 4
+    np.testing.assert_array_equal(labels[positive], np.where(users[positive] % 8 == 0, 5, 0.5))
+    assert set(users[positive] % 4) == {0}
+
+
 def test_one_seed_gives_one_order_and_each_epoch_another(path: Path) -> None:
     first, again = (_users(list(_batches(path, negatives=2).epoch(0))) for _ in range(2))
     assert first == again

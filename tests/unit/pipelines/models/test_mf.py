@@ -47,21 +47,42 @@ def found(model: MfModel, liked: LikePairs, hidden: LikePairs | None = None) -> 
     return recall(model.every(np.arange(liked.user_count) + 2)[:, 2:], liked, hidden)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("cells", [als.CELLS, 64])
-def test_each_user_is_the_exact_solution_of_its_equation(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
+def test_each_user_is_the_exact_solution_of_its_equation(monkeypatch: pytest.MonkeyPatch, cells: int, weighted: bool) -> None:
     """However small the batches, so that a long row is summed in several pieces."""
     monkeypatch.setattr(als, "CELLS", cells)
     liked, terms = pairs(), AlsTerms(0.2, 0.05)
+    if weighted:
+        liked = replace(liked, weights=np.random.default_rng(3).uniform(0.1, 9, len(liked)).astype(np.float32))
     factors = begin(USERS, ITEMS, 8, 1)
     items = factors.items.copy()
     next(sweeps(liked, factors, terms, 1))
     rated = np.zeros((USERS, ITEMS))
-    rated[liked.users, liked.items] = 1
+    rated[liked.users, liked.items] = 1 if liked.weights is None else liked.weights
     for user in range(USERS):
-        mine = items[rated[user] == 1].astype(float)
-        strength = terms.regularisation * (len(mine) + terms.unobserved * ITEMS)
-        left = mine.T @ mine + terms.unobserved * items.T.astype(float) @ items + strength * np.eye(8)
-        np.testing.assert_allclose(factors.users[user], np.linalg.solve(left, mine.sum(axis=0)), rtol=2e-3, atol=2e-4)
+        mine, weights = items[rated[user] > 0].astype(float), rated[user][rated[user] > 0]
+        strength = terms.regularisation * (weights.sum() + terms.unobserved * ITEMS)
+        left = (mine.T * weights) @ mine + terms.unobserved * items.T.astype(float) @ items + strength * np.eye(8)
+        np.testing.assert_allclose(factors.users[user], np.linalg.solve(left, weights @ mine), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.requirement("U-04")
+def test_weights_of_purchases_rank_held_out_purchases_higher(tmp_path: Path) -> None:
+    """Each user buys in one group of items and clicks anywhere: with weights, the model follows the purchases."""
+    random, users, items, groups = np.random.default_rng(5), 200, 80, 4
+    bought = [random.permutation(np.arange(user % groups, items, groups))[:9] for user in range(users)]
+    clicked = [random.permutation(np.setdiff1d(np.arange(items), bought[user]))[:14] for user in range(users)]
+    hidden = LikePairs(np.repeat(np.arange(users), 3), np.concatenate([some[6:] for some in bought]), users, items)
+    codes = np.concatenate([user * items + np.concatenate([bought[user][:6], clicked[user]]) for user in range(users)])
+    weights = np.tile(np.repeat([10.0, 1.0], [6, 14]), users).astype(np.float32)
+    order = random.permutation(len(codes))
+    flat = LikePairs(codes[order] // items, codes[order] % items, users, items)
+    hits = {}
+    for name, liked in {"flat": flat, "weighted": replace(flat, weights=weights[order])}.items():
+        scores = trained(task(tmp_path / name, liked)).every(np.arange(users) + 2)[:, 2:]
+        hits[name] = recall(scores, hidden, flat)
+    assert hits["weighted"] > hits["flat"] + 0.15
 
 
 def test_sweeps_lower_the_loss_and_equal_seeds_give_equal_vectors() -> None:
