@@ -29,7 +29,7 @@ def test_a_user_is_tried_and_no_kpi_hears_of_it(visitor, story, scripts):
     someone.page.get_by_label("User", exact=True).fill("7")
     someone.page.get_by_role("button", name="Recommend").click()
     main = someone.page.get_by_role("main")
-    assert main.get_by_role("heading", name="User 7 gets 10 items from version 1 (stable)").is_visible()
+    main.get_by_role("heading", name="User 7 gets 10 items from version 1 (stable)").wait_for()
     stages = main.get_by_role("table", name="Stages of the answer").locator("tbody th").all_inner_texts()
     assert stages == ["Retrieve", "Filter", "Score", "Order"]
     assert main.get_by_role("table", name="Items of the answer").get_by_role("row").count() == 11
@@ -49,7 +49,7 @@ def test_titles_and_pictures_of_items_come_from_the_catalogue(visitor, story):
     someone.context.route("https://*.example/**", lambda route: route.fulfill(body=PICTURE, content_type="image/svg+xml"))
     someone.go("/recommenders/movies/try?user=7&k=3")
     row = someone.page.get_by_role("table", name="Items of the answer").get_by_role("row").filter(has_text="Alien")
-    assert row.get_by_role("link", name=str(item), exact=True).is_visible()
+    row.get_by_role("link", name=str(item), exact=True).wait_for()
     picture = row.get_by_role("img", name="picture of Alien")
     picture.scroll_into_view_if_needed()
     until("it is loaded", lambda: picture.evaluate("picture => picture.complete && picture.naturalWidth > 0"))

@@ -40,7 +40,7 @@ def test_home_shows_each_recommender_in_a_line_that_everybody_can_read(visitor, 
 def test_home_can_be_read_without_scripts(visitor):
     someone = visitor(java_script_enabled=False)
     someone.go("/")
-    assert someone.page.get_by_role("link", name="movies").is_visible()
+    someone.page.get_by_role("link", name="movies").wait_for()
     someone.page.get_by_label("Light or dark").select_option("dark")
     someone.page.get_by_role("button", name="set").click()
     assert someone.page.locator("html").get_attribute("data-theme") == "dark"

@@ -26,8 +26,8 @@ def test_its_life_is_seen_at_a_glance_and_goes_on_without_a_reload(visitor, stor
     someone.go("/recommenders/movies")
     page = someone.page
     assert "version 1" in page.get_by_role("region", name="Serving version").inner_text()
-    assert page.get_by_role("img", name="Hit rate of movies over time").is_visible()
-    assert page.get_by_role("row").filter(has_text="Version 1, the first one, serves all users").is_visible()
+    page.get_by_role("img", name="Hit rate of movies over time").wait_for()
+    page.get_by_role("row").filter(has_text="Version 1, the first one, serves all users").wait_for()
     line = page.get_by_role("row").filter(has_text="version 1").first
     before = line.inner_text()
     story.post("/v1/recommend/movies", {"user": 3, "k": 3})
@@ -42,9 +42,9 @@ def test_all_of_it_can_be_read_and_done_without_scripts(visitor, story):
     someone = visitor(java_script_enabled=False)
     someone.go("/recommenders/movies")
     assert "Timeline" in someone.page.get_by_role("main").inner_text()
-    assert someone.page.get_by_role("img", name="Hit rate of movies over time").is_visible()
+    someone.page.get_by_role("img", name="Hit rate of movies over time").wait_for()
     someone.page.get_by_text("Numbers of the chart").click()
-    assert someone.page.get_by_role("columnheader", name="Until (UTC)").is_visible()
+    someone.page.get_by_role("columnheader", name="Until (UTC)").wait_for()
     someone.go("/recommenders/movies/versions/1")
     someone.page.get_by_text("Tag…").click()
     someone.page.get_by_label("Name of the tag").fill("proven")
@@ -108,7 +108,7 @@ def test_a_recommender_is_run_rolled_back_and_deleted_by_its_buttons(visitor, st
     until("its run is there", lambda: story.get("/v1/recommenders/pressed/runs")["items"])
     assert story.get("/v1/recommenders/pressed/runs")["items"][0]["cause"] == "to see it"
     someone.go("/recommenders/pressed")
-    assert page.get_by_role("region", name="Active").get_by_role("link", name="Run").is_visible()
+    page.get_by_role("region", name="Active").get_by_role("link", name="Run").wait_for()
     serves = page.get_by_role("region", name="Serving version")
     until("the open page says that it serves", lambda: "version 1" in serves.inner_text(), seconds=120)
     run()
@@ -134,5 +134,5 @@ def test_names_are_found_by_how_they_begin(visitor, story):
     someone.go("/")
     someone.page.get_by_label("Names that begin with").fill("mov")
     someone.page.get_by_role("button", name="Find").click()
-    assert someone.page.get_by_role("link", name="movies").is_visible()
+    someone.page.get_by_role("link", name="movies").wait_for()
     assert someone.page.get_by_role("link", name="empty").count() == 0

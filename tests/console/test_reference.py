@@ -23,4 +23,4 @@ def test_the_reference_comes_after_the_sign_in_and_without_scripts(visitor, stor
     someone.page.get_by_label("Token").fill((story.home / "token").read_text().strip())
     someone.page.get_by_role("main").get_by_role("button", name="Sign in").click()
     someone.page.wait_for_url("**/docs")
-    assert someone.page.get_by_role("heading", name="API reference").is_visible()
+    someone.page.get_by_role("heading", name="API reference").wait_for()

@@ -127,7 +127,7 @@ def test_a_rollout_is_watched_from_1_percent_to_promoted_then_one_that_earns_les
     until("it says why", lambda: "excludes a loss above 10 %: promoted after" in page.locator("#explained").inner_text())
     assert f"more hits than version {stable}" in page.locator("#explained").inner_text()
     assert page.evaluate("window.untouched"), "it was never loaded anew"
-    assert page.get_by_role("img", name=f"Lift of version {better} after each of").is_visible()
+    page.get_by_role("img", name=f"Lift of version {better} after each of").wait_for()
     assert someone.hurdles() == []
     for width in (400, 800, 1280):
         page.set_viewport_size({"width": width, "height": 800})

@@ -95,10 +95,10 @@ def test_runs_are_chosen_in_the_list_and_compared(visitor, story, rejected, scri
         page.evaluate("look()")
         assert page.get_by_label(f"compare {good}").is_checked(), "a refresh leaves the choice"
     page.get_by_role("button", name="Compare the chosen runs").click()
-    assert page.get_by_role("heading", name="Comparison of 2 runs").is_visible()
+    page.get_by_role("heading", name="Comparison of 2 runs").wait_for()
     assert "model.family" in page.get_by_role("table").first.inner_text()
-    assert page.get_by_role("img", name="Loss by epoch").is_visible()
-    assert page.get_by_role("img", name="auc with 95 % intervals").is_visible()
+    page.get_by_role("img", name="Loss by epoch").wait_for()
+    page.get_by_role("img", name="auc with 95 % intervals").wait_for()
 
 
 def test_a_run_shows_its_losses_and_its_metrics_as_charts(visitor, story):
@@ -111,5 +111,5 @@ def test_a_run_shows_its_losses_and_its_metrics_as_charts(visitor, story):
     report = story.get(f"/v1/runs/{run}/training")
     page.get_by_text("Numbers of the chart").click()
     assert page.locator("#epochs tbody tr").count() == len(report["epochs"]) == 2
-    assert page.get_by_role("columnheader", name="Validation: loss").is_visible()
+    page.get_by_role("columnheader", name="Validation: loss").wait_for()
     assert "this run" in page.get_by_role("img", name="auc with 95 % intervals").text_content()

@@ -23,7 +23,7 @@ def test_serving_follows_who_answers_without_a_reload(visitor, story):
     someone.go("/serving")
     main = someone.page.get_by_role("main")
     assert "1 of 1 replica ready" in main.inner_text()
-    assert someone.page.get_by_role("row").filter(has_text="embedded").get_by_text("up to date").is_visible()
+    someone.page.get_by_role("row").filter(has_text="embedded").get_by_text("up to date").wait_for()
     timed = someone.page.get_by_role("row").filter(has_text="whole answer")
     before = timed.inner_text()
     story.post("/v1/recommend/movies", {"user": 2, "k": 1})
