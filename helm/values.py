@@ -349,13 +349,36 @@ class Policies(Values):
     objects: Edge = Field(Edge(ports=[443]), description="Object store of data.existingSecret, for control plane and stages.")
     artifacts: Edge = Field(Edge(ports=[443]), description="Object store of artifacts.url, for control plane, gateways and stages.")
     sources: Edge = Field(Edge(ports=[5432]), description="Databases of data.databases, for control plane and stages.")
+    backups: Edge = Field(Edge(ports=[443]), description="Object store of backup.bucket.")
+
+
+class Backup(Values):
+    """A CronJob that backs up the database and the artifacts (docs/how-to/backup.md)."""
+
+    schedule: str = Field(
+        "",
+        pattern=r"^(\S+ \S+ \S+ \S+ \S+|@(hourly|daily|weekly))?$",
+        description="Cron schedule, such as `0 3 * * *`; no backups if empty.",
+    )
+    bucket: str = Field(
+        "",
+        pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^:?#\s]*)?)?$",
+        description="s3://BUCKET/PREFIX of the backups, with the credentials of the artifact store, or else those of data.existingSecret.",
+    )
+    existing_claim: Name = Field("", description="Claim of the volume of the backups, instead of a bucket.")
+    keep: int = Field(7, ge=1, le=10_000, description="Number of backups that are kept.")
+    resources: Resources = Resources(requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "1Gi"})
 
 
 class PostgreSQL(Values):
-    """PostgreSQL for evaluation: one volume, no replica, no backup. In production, use your own server with database.existingSecret."""
+    """PostgreSQL for evaluation: one volume, no replica. In production, use your own server with database.existingSecret."""
 
     enabled: bool = Field(False, description="Whether the chart installs the server.")
-    image: str = Field("docker.io/library/postgres:16.4-bookworm", min_length=1, description="Image with its tag.")
+    image: str = Field(
+        "docker.io/library/postgres:15.8-bookworm",
+        min_length=1,
+        description="Image with its tag; backups need a version that the pg_dump of the control image supports, at most 15.",
+    )
     size: Size = Field("5Gi", description="Size of the volume.")
     resources: Resources = Resources(requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "1Gi"})
 
@@ -460,6 +483,7 @@ class Chart(Values):
     tolerations: list[Toleration] = Field([], description="Taints that the pods tolerate.")
     network_policies: Policies = Policies()
     monitoring: Monitoring = Monitoring()
+    backup: Backup = Backup()
     postgresql: PostgreSQL = PostgreSQL()
     nats: Nats = Nats()
     objects: Objects = Objects()

@@ -47,6 +47,11 @@ ENTRIES = (
     CommandEntry("up", "platform:up", "eyas up --data-root data"),
     CommandEntry("serve", "platform:serve_role", "eyas serve --role gateway --host 0.0.0.0"),
     CommandEntry("migrate", "platform:migrate", "eyas migrate"),
+    CommandEntry(
+        "backup", "backups:backup", "eyas backup /backups --keep 7", "`name`, `at`, `database`, `artifacts`, `copied_bytes`, `pruned`"
+    ),
+    CommandEntry("backups", "backups:backups", "eyas backups /backups", "`names`, the oldest first"),
+    CommandEntry("restore", "backups:restore", "eyas restore /backups --home var/restored", "the same as of `backup`"),
     CommandEntry("init", "drafting:init", "eyas init data/ratings.csv data/movies.csv", "`file`, `uris` and `guesses`"),
     CommandEntry("apply", "recommenders:apply", "eyas apply movies.yaml", "POST /v1/recommenders"),
     CommandEntry("recommenders", "listing:recommenders", "eyas recommenders --watch", "GET /v1/recommenders"),

@@ -30,13 +30,24 @@ _one_at_a_time = threading.Lock()  # Alembic keeps its context in a global varia
 
 def upgrade(engine: Engine) -> None:
     """Migrates the database; idempotent. Refuses a database of an unknown revision, without changes."""
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config = _config()
     with _one_at_a_time, engine.begin() as connection:
         _wait_for_others(connection)
         _refuse_unknown(connection, ScriptDirectory.from_config(config))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def check_known(revision: str) -> None:
+    """Raises Unsupported for the revision of a newer release."""
+    if revision not in {step.revision for step in ScriptDirectory.from_config(_config()).walk_revisions()}:
+        raise Unsupported(f"this release does not know the database revision '{revision}': use the release that made it, or a newer one")
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    return config
 
 
 def _wait_for_others(connection: Connection) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from shared.artifacts.objects import opened
+from shared.artifacts.writing import written_at
 from shared.contracts.stage import Manifest
 from shared.contracts.strict import read
 from shared.domain.errors import Damaged, Invalid
@@ -26,7 +27,6 @@ from shared.ports import BlobPin, Shelf, StoredObject, TrashItem
 
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 _SUFFIX = ".json"
-_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
 
 
 class FsspecTrash:
@@ -47,7 +47,7 @@ class FsspecTrash:
         files = []
         for path, info in self._files(shelf):
             with suppress(FileNotFoundError):
-                files.append(StoredObject(_named(path), int(info["size"]), self._written(path, info)))
+                files.append(StoredObject(_named(path), int(info["size"]), written_at(self._fs, path, info)))
         return files
 
     def trash(self) -> Sequence[TrashItem]:
@@ -70,7 +70,7 @@ class FsspecTrash:
         source = self._place(shelf, file.name)
         target = f"{self._root}/trash/{now.astimezone(UTC).strftime(_STAMP)}/{shelf}/{source.rsplit('/', 1)[1]}"
         try:
-            if self._written(source, self._fs.info(source)) != file.written_at:
+            if written_at(self._fs, source, self._fs.info(source)) != file.written_at:
                 return False
             self._move(source, target)
         except FileNotFoundError:
@@ -106,7 +106,7 @@ class FsspecTrash:
         yield from ((path, info) for path, info in entries.items() if info.get("type") == "file")
 
     def _pin(self, path: str, info: dict[str, Any]) -> BlobPin:
-        name, written = path.rsplit("/", 1)[1], self._written(path, info)
+        name, written = path.rsplit("/", 1)[1], written_at(self._fs, path, info)
         if not name.endswith(_SUFFIX):  # partial file of a writer that died
             return BlobPin(name, "", frozenset(), written)
         try:
@@ -138,15 +138,6 @@ class FsspecTrash:
             Path(source).replace(target)
         else:
             self._fs.mv(source, target)
-
-    def _written(self, path: str, info: dict[str, Any]) -> datetime:
-        value = next((info[name] for name in _TIMES if info.get(name) is not None), None)
-        if isinstance(value, int | float):
-            return datetime.fromtimestamp(value, UTC)
-        if value is None:
-            value = self._fs.modified(path)
-        at: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
-        return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _suffix(name: str) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from shared.artifacts.objects import BucketFiles
 from shared.contracts.stage import File
+
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
 
 
 def described(path: Path) -> File:
@@ -58,6 +61,17 @@ def write_here(path: Path, text: str) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def written_at(fs: Any, path: str, info: dict[str, Any]) -> datetime:
+    """Returns the time at which a file was written; `info` is what the file system says of it."""
+    value = next((info[name] for name in _TIMES if info.get(name) is not None), None)
+    if isinstance(value, int | float):
+        return datetime.fromtimestamp(value, UTC)
+    if value is None:
+        value = fs.modified(path)
+    at: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def beside(fs: Any, target: str) -> str:

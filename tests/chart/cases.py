@@ -22,6 +22,7 @@ EVERYTHING: dict[str, Any] = {
     "nats": {"enabled": True},
     "objects": {"enabled": True, "bucket": "films"},
     "volume": {"storageClass": "shared"},
+    "backup": {"schedule": "0 3 * * *", "existingClaim": "backups"},
     "monitoring": {
         "monitors": {"enabled": True, "labels": {"release": "prometheus"}},
         "rules": {"enabled": True},
@@ -44,6 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
         "data": {"roots": ["s3://lake/films", "s3://pond"], "existingSecret": "s3", "databases": "shops"},
         "families": ["acme.fading", "acme.others"],
         "volume": {"existingClaim": "mine"},
+        "backup": {"schedule": "@daily", "bucket": "s3://safe/eyas", "keep": 30},
         "control": {"replicas": 3, "imageHosts": ["a.example", "b.example"]},
         "gateway": {"replicas": 2},
         "triton": {"replicas": 3},
@@ -70,6 +72,7 @@ def kinds(objects: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]
 def workloads(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Every pod that is made, with its labels: of hooks and tests, too."""
     found = {one["metadata"]["name"]: one["spec"]["template"] for one in objects if "template" in one.get("spec", {})}
+    found |= {name: one["spec"]["jobTemplate"]["spec"]["template"] for name, one in kinds(objects, "CronJob").items()}
     return found | kinds(objects, "Pod")
 
 

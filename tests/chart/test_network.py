@@ -91,16 +91,17 @@ ALWAYS = {
         (
             "everything",
             {
-                ("migrate", "dns", 53),
-                *((part, "postgresql", 5432) for part in ("control", "gateway", "migrate")),
+                *((part, "dns", 53) for part in ("migrate", "backup")),
+                *((part, "postgresql", 5432) for part in ("control", "gateway", "migrate", "backup")),
                 *((part, "nats", 4222) for part in ("control", "gateway")),
-                *((part, "objects", 9000) for part in ("control", "gateway", "stage", "rank")),
+                *((part, "objects", 9000) for part in ("control", "gateway", "stage", "rank", "backup")),
             },
         ),
         (
             "all said",
             {
-                ("migrate", "dns", 53),
+                *((part, "dns", 53) for part in ("migrate", "backup")),
+                *anywhere("backup", 443, 5432, 9000),
                 *anywhere("control", 443, 4222, 5432, 6379, 9000),
                 *anywhere("gateway", 4222, 5432, 6379, 9000),
                 *anywhere("migrate", 5432),

@@ -62,7 +62,15 @@ def test_unknown_keys_are_refused_at_every_depth() -> None:
 def test_every_value_says_what_it_is_for() -> None:
     lines = (CHART.parents[1] / "docs/helm.md").read_text().splitlines()
     rows = {line.split("`")[1]: line.rsplit("|", 2)[1].strip() for line in lines if line.startswith("| `")}
-    groups = {"control.resources", "gateway.resources", "triton.resources", "postgresql.resources", "nats.resources", "objects.resources"}
+    groups = {
+        "control.resources",
+        "gateway.resources",
+        "triton.resources",
+        "backup.resources",
+        "postgresql.resources",
+        "nats.resources",
+        "objects.resources",
+    }
     assert {name for name, said in rows.items() if not said} <= groups
     assert {one.split(".")[0] for one in rows} == DEFAULTS.keys()
 

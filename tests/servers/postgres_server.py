@@ -72,6 +72,11 @@ class Server:
         # The kernel ends a child with the thread that forked it: not with any test's thread, but with this one.
         self._parent = ThreadPoolExecutor(max_workers=1, thread_name_prefix="postgres")
 
+    @property
+    def tools(self) -> Path:
+        """Folder of the programs, pg_dump and pg_restore among them."""
+        return self._programs / "bin"
+
     def make(self) -> None:
         self._run("initdb", "-D", self._data, "-U", "eyas", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
         (self._data / "pg_hba.conf").write_text(f"local all {GUARDED} scram-sha-256\nlocal all all trust\n")

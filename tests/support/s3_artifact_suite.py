@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from shared.artifacts import FsspecArtifacts, FsspecLive, FsspecTrash, variables
+from shared.artifacts.backups import BackupStore
 from shared.artifacts.objects import BucketFiles
+from shared.contracts.backup import DatabaseKind
+from shared.contracts.stage import Manifest
 from shared.datafiles.object_store import ObjectStore
 from shared.domain.errors import Invalid, NotFound, Unavailable
 from shared.testing.artifact_suite import NOW, ArtifactSuite
@@ -56,6 +59,27 @@ class S3ArtifactSuite(ArtifactSuite):
     @pytest.fixture
     def place(self, store: FsspecArtifacts, server: Server) -> Callable[[str], Path]:
         return (server.buckets / store.url.removeprefix("s3://")).joinpath
+
+    @pytest.mark.requirement("U-11")
+    def test_a_backup_in_a_bucket_restores_a_bucket(self, url: str, store: FsspecArtifacts, source: Path) -> None:
+        def dump(path: Path) -> tuple[DatabaseKind, str]:
+            path.write_bytes(b"a dump")
+            return "sqlite", "1"
+
+        manifest = Manifest(run="r1", stage="etl", attempt="r1-etl-1", started=NOW, ended=NOW, files={"model": store.put(source)})
+        store.publish(manifest)
+        backups = BackupStore(f"{url}-backups")
+        first = backups.take(url, dump, tuple)
+        second = backups.take(url, dump, tuple)
+        assert backups.names() == [first.name, second.name]
+        assert backups.copied_bytes == len(b"a model") + 2 * len(b"a dump")
+        loaded: list[bytes] = []
+        BackupStore(backups.url).restore(backups.open(), f"{url}-new", lambda path: loaded.append(path.read_bytes()))
+        restored = FsspecArtifacts(f"{url}-new")
+        assert (restored.manifest("r1-etl-1"), restored.read(manifest.files["model"])) == (manifest, b"a model")
+        assert loaded == [b"a dump"]
+        assert backups.prune(1, NOW + timedelta(days=4000)) == [first.name]
+        assert backups.open() == second
 
     def test_a_checkpoint_is_kept(self, url: str, source: Path, tmp_path: Path) -> None:
         live = FsspecLive(url, "r1-train-1")

@@ -1,0 +1,107 @@
+"""`backup`, `backups`, `restore`: copies of a platform's database and artifacts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from services.cli.home import default_home
+from services.cli.output import AsJson, say, show_json
+
+if TYPE_CHECKING:
+    from services.wiring.backup import BackupResult
+
+Place = Annotated[str, typer.Argument(help="Folder, or s3://BUCKET/PREFIX, of the backups.", show_default=False)]
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", help="Folder of the platform's state. Default: $EYAS_HOME, or var/eyas.", show_default=False)
+]
+_EVERY = 2.0
+"""Seconds between two lines of progress."""
+
+
+def backup(
+    to: Place,
+    home: HomeOption = None,
+    keep: Annotated[int | None, typer.Option(min=1, help="Delete all but this number of the newest backups.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Back up the database and the artifacts, while the platform runs. Artifacts that an earlier backup has are not copied again."""
+    from services.wiring.backup import back_up
+
+    _report(back_up(_options(home), to, keep, _Progress()), as_json, "made")
+
+
+def backups(source: Place, as_json: AsJson = False) -> None:
+    """List the complete backups of a folder or bucket, the oldest first."""
+    from shared.artifacts.backups import BackupStore
+
+    names = BackupStore(source).names()
+    if as_json:
+        show_json({"names": list(names)})
+        return
+    for name in names:
+        say(name)
+    if not names:
+        say("no backups")
+
+
+def restore(
+    source: Place,
+    home: HomeOption = None,
+    name: Annotated[str | None, typer.Option("--backup", help="Name of the backup. Default: the newest.", show_default=False)] = None,
+    artifacts_only: Annotated[
+        bool, typer.Option("--artifacts-only", help="Keep the database; restore the artifacts that are missing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Restore a backup into a database without data, while no platform runs."""
+    from services.wiring.backup import restore as begin
+
+    _report(begin(_options(home), source, name, artifacts_only, _Progress()), as_json, "restored")
+
+
+def _options(home: Path | None) -> dict[str, Any]:
+    return {"home": home or default_home()}
+
+
+def _report(result: BackupResult, as_json: bool, verb: str) -> None:
+    made = result.backup
+    size = sum(file.size for file in made.blobs)
+    if as_json:
+        show_json(
+            {
+                "name": made.name,
+                "at": made.at.isoformat(),
+                "database": {"kind": made.database.kind, "revision": made.database.revision, "bytes": made.database.file.size},
+                "artifacts": {"files": len(made.blobs), "bytes": size},
+                "copied_bytes": result.copied_bytes,
+                "pruned": list(result.pruned),
+            }
+        )
+        return
+    say(
+        f"backup {made.name} {verb}: {made.database.kind} database of {_megabytes(made.database.file.size)},"
+        f" {len(made.blobs):,} artifacts of {_megabytes(size)}; {_megabytes(result.copied_bytes)} copied"
+    )
+    if result.pruned:
+        say(f"deleted: {', '.join(result.pruned)}")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+class _Progress:
+    """Prints progress on stderr, not more often than every two seconds."""
+
+    def __init__(self) -> None:
+        self._printed_at = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        now = time.monotonic()
+        if now - self._printed_at >= _EVERY:
+            self._printed_at = now
+            typer.echo(line, err=True)

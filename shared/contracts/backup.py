@@ -1,0 +1,43 @@
+"""Format of a backup: a document that names the dump of a database, and the artifacts that belong to it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from shared.contracts.stage import File
+from shared.contracts.strict import Strict
+
+DatabaseKind = Literal["sqlite", "postgresql"]
+NAME = r"[0-9]{8}T[0-9]{6}Z"
+"""A backup's name is its moment in UTC."""
+_PATH = Annotated[str, StringConstraints(pattern=r"^(manifests/[a-z0-9][a-z0-9-]{0,120}\.json|logs/[a-z0-9][a-z0-9-]{0,120}\.txt)$")]
+
+
+class DatabaseDump(Strict):
+    kind: DatabaseKind
+    revision: str = Field(description="Revision of the tables: an older release cannot read them.")
+    file: File
+
+
+class Backup(Strict):
+    version: Literal[1] = 1
+    at: datetime = Field(description="Moment of the backup: it has everything that was acknowledged before.")
+    database: DatabaseDump
+    files: dict[_PATH, File] = Field(description="Manifests and logs of attempts, by their path in the artifact store.")
+    blobs: tuple[File, ...] = Field(description="Content that the manifests and the registered versions name.")
+
+    @property
+    def name(self) -> str:
+        return name_of(self.at)
+
+    def contents(self) -> dict[str, int]:
+        """Returns the size of all content by digest."""
+        named = (self.database.file, *self.files.values(), *self.blobs)
+        return {file.sha256: file.size for file in named}
+
+
+def name_of(at: datetime) -> str:
+    return at.strftime("%Y%m%dT%H%M%SZ")
