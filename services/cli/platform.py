@@ -49,9 +49,11 @@ def serve_role(
     raise typer.Exit(serve({"role": role, "host": host, "port": port, "metrics_port": metrics_port}))
 
 
-def migrate() -> None:
-    """Migrate the database of EYAS_DATABASE_URL to the current schema, then exit."""
+def migrate(
+    to: Annotated[str | None, typer.Option(help="Older revision to go back to. Refused if rows would be lost.", show_default=False)] = None,
+) -> None:
+    """Migrate the database of EYAS_DATABASE_URL to the tables of this release, then exit."""
     from services.wiring import migrate as begin
 
-    begin()
-    say("the database is up to date")
+    begin(to)
+    say("the database is up to date" if to is None else f"the database is at revision {to}")

@@ -2,10 +2,17 @@
 
 All steps run in one transaction, so a database is never between two revisions. A second, concurrent migration waits and
 then finds nothing to do.
+
+A migration's module may declare:
+
+- READABLE_BY: the oldest revision whose code can use the tables after this migration: it may run beside a newer release, and come back.
+  Without it, only code that knows the migration can.
+- losses(connection): what a downgrade would lose; empty if nothing. A downgrade that loses something is refused before it begins.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 
@@ -13,10 +20,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, column, func, select, table
+from sqlalchemy import Connection, Engine, column, delete, func, insert, inspect, select, table
 
 from services.store.locks import take_turn
-from shared.domain.errors import Unsupported
+from services.store.tables import installation
+from shared.domain.errors import Invalid, Unsupported
+
+log = logging.getLogger(__name__)
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _PATIENCE = "10min"
@@ -25,17 +35,48 @@ _ENCODING = (
 )
 _BEFORE_RELEASE = frozenset(f"{number:04}" for number in range(1, 11))
 """Revisions of the development before the first release."""
+_READABLE_BY = "readable_by"
+"""Row of `installation`: the oldest revision whose code can use the tables."""
 _one_at_a_time = threading.Lock()  # Alembic keeps its context in a global variable
 
 
 def upgrade(engine: Engine) -> None:
-    """Migrates the database; idempotent. Refuses a database of an unknown revision, without changes."""
+    """Migrates the database; idempotent. Leaves a database alone that a newer release has migrated, if this code can use its tables, and
+    refuses it otherwise."""
     config = _config()
+    script = ScriptDirectory.from_config(config)
     with _one_at_a_time, engine.begin() as connection:
         _wait_for_others(connection)
-        _refuse_unknown(connection, ScriptDirectory.from_config(config))
+        if _is_newer(connection, script):
+            return
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        _write_readable_by(connection, script, "heads")
+
+
+def downgrade(engine: Engine, revision: str) -> None:
+    """Migrates back to the tables of an older revision. Refuses, before any change, if rows would be lost."""
+    config = _config()
+    script = ScriptDirectory.from_config(config)
+    revisions = [step.revision for step in script.walk_revisions()]
+    if revision not in revisions:
+        raise Invalid(f"unknown revision '{revision}'; known: {', '.join(revisions)}")
+    with _one_at_a_time, engine.begin() as connection:
+        _wait_for_others(connection)
+        if _is_newer(connection, script):
+            raise Unsupported("a newer release has migrated the database: use the `eyas migrate --to` of that release")
+        current = MigrationContext.configure(connection).get_current_heads()
+        if not current or revisions.index(revision) < revisions.index(current[0]):
+            raise Invalid(f"the database is at revision {', '.join(current) or 'none'}, which is older: use `eyas migrate` without --to")
+        for step in script.iterate_revisions(current, revision):
+            lost = step.module.losses(connection)
+            if lost:
+                raise Unsupported(
+                    f"revision '{step.revision}' cannot go back: {lost} would be lost; restore a backup of before the upgrade"
+                )
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+        _write_readable_by(connection, script, revision)
 
 
 def check_known(revision: str) -> None:
@@ -61,15 +102,34 @@ def _wait_for_others(connection: Connection) -> None:
             raise Unsupported(f"the database {connection.engine.url.database} is encoded in {encoding}: create one with ENCODING 'UTF8'")
 
 
-def _refuse_unknown(connection: Connection, script: ScriptDirectory) -> None:
+def _is_newer(connection: Connection, script: ScriptDirectory) -> bool:
+    """Returns whether a newer release has migrated the database and this code can use its tables. Raises Unsupported if it cannot."""
     revisions = {step.revision for step in script.walk_revisions()}
     unknown = sorted(set(MigrationContext.configure(connection).get_current_heads()) - revisions)
     if not unknown:
-        return
+        return False
     database = connection.engine.url.database
     if unknown[0] in _BEFORE_RELEASE:
         raise Unsupported(f"the database {database} is older than the first release: start with an empty database and another home")
+    if inspect(connection).has_table(installation.name):
+        oldest = connection.execute(select(installation.c.value).where(installation.c.name == _READABLE_BY)).scalar()
+        if oldest in revisions:
+            log.warning("database: migrated by a newer release, used unchanged revision=%s readable_by=%s", unknown[0], oldest)
+            return True
     raise Unsupported(
         f"the database {database} is at revision {', '.join(unknown)}, which this release does not know: a newer release has migrated it; "
         "start that release, or restore a backup"
     )
+
+
+def _write_readable_by(connection: Connection, script: ScriptDirectory, revision: str) -> None:
+    """Writes the newest of the revisions that the migrations up to `revision` declare."""
+    if not inspect(connection).has_table(installation.name):
+        return
+    steps = list(script.iterate_revisions(revision, "base"))
+    order = [step.revision for step in steps]
+    oldest = min((getattr(step.module, "READABLE_BY", step.revision) for step in steps), key=order.index)
+    row = installation.c.name == _READABLE_BY
+    if connection.execute(select(installation.c.value).where(row)).scalar() != oldest:
+        connection.execute(delete(installation).where(row))
+        connection.execute(insert(installation).values(name=_READABLE_BY, value=oldest))

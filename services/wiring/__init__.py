@@ -13,8 +13,8 @@ def serve(options: Mapping[str, Any]) -> int:
     return begin(options)
 
 
-def migrate() -> None:
-    """Migrates the database that the environment names."""
+def migrate(revision: str | None) -> None:
+    """Migrates the database that the environment names; back to an older revision, if one is given."""
     from services.wiring.migration import migrate as begin
 
-    begin()
+    begin(revision)

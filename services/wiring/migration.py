@@ -7,18 +7,22 @@ import os
 from services.home import Home
 from services.settings import Settings
 from services.store.engine import open_engine
-from services.store.migrate import upgrade
+from services.store.migrate import downgrade, upgrade
 from services.wiring.state import database_url
 from shared.artifacts import FsspecArtifacts
 
 
-def migrate() -> None:
+def migrate(revision: str | None) -> None:
+    """Migrates to this code's tables, or back to an older revision."""
     settings = Settings.read({})
     os.umask(0o077)  # only the owner may read the database, as with the platform's own
     home = Home(settings.home)
     artifacts = FsspecArtifacts(settings.artifacts_url or str(home.artifacts))
     engine = open_engine(database_url(settings, home, artifacts), settings.password())
     try:
-        upgrade(engine)
+        if revision is None:
+            upgrade(engine)
+        else:
+            downgrade(engine, revision)
     finally:
         engine.dispose()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
+from sqlalchemy import BigInteger, Boolean, Column, Engine, Float, Integer, MetaData, Table, insert, inspect, text
 
 from services.eventlog.tables import metadata as event_tables
 from services.featurestore.tables import metadata as feature_tables
+from services.store import migrate
 from services.store.catalogue import SqlCatalogue
+from services.store.columns import Instant, Json
 from services.store.engine import open_engine, sqlite_url
-from services.store.migrate import upgrade
+from services.store.migrate import downgrade, upgrade
 from services.store.tables import metadata as state_tables
 from shared.domain.catalogue import ItemWrite
 from shared.domain.errors import Invalid, Unavailable, Unsupported
@@ -25,6 +29,7 @@ from shared.ports import SeedRow
 from tests.servers.postgres_server import Server
 
 ROOT = Path(__file__).parents[3]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -130,11 +135,139 @@ def test_a_database_of_newer_code_is_refused_in_one_line_and_left_alone(engine: 
     upgrade(engine)
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE installation SET value = '9999' WHERE name = 'readable_by'"))
         connection.execute(text("DROP TABLE gateways"))
     with pytest.raises(Unsupported, match=r"revision 9999.*newer release has migrated it") as refused:
         upgrade(engine)
     assert "\n" not in str(refused.value)
     assert "gateways" not in inspect(engine).get_table_names()
+
+
+REVISIONS = ("initial", "catalogue_seeds", "text_ids")
+TABLES = (state_tables, event_tables, feature_tables)
+
+
+def fill(engine: Engine) -> None:
+    """Writes three rows into each table; ids are integers."""
+    with engine.begin() as connection:
+        for table in (table for metadata in TABLES for table in metadata.sorted_tables if table.name != "installation"):
+            for number in range(1, 4):
+                made = {
+                    column.name: example(column, number) for column in table.columns if not column.name.endswith(("user_id", "item_id"))
+                }
+                connection.execute(insert(table).values(made))
+
+
+def example(column: Column[Any], number: int) -> Any:
+    examples: dict[type, Any] = {
+        Instant: datetime(2026, 1, number, tzinfo=UTC),
+        Json: {"n": number},
+        Boolean: number == 1,
+        Integer: number,
+        BigInteger: number,
+        Float: number / 2,
+    }
+    kind_of_ids = "integer" if column.name in ("user_ids", "item_ids") else f"text {number}"
+    return next((value for kind, value in examples.items() if isinstance(column.type, kind)), kind_of_ids)
+
+
+def rows(engine: Engine) -> dict[str, list[dict[str, Any]]]:
+    metadata = MetaData()
+    metadata.reflect(engine)
+    with engine.connect() as connection:
+        tables = {table.name: connection.execute(table.select()).mappings().all() for table in metadata.tables.values()}
+    return {name: sorted((dict(row) for row in found), key=repr) for name, found in tables.items()}
+
+
+@pytest.mark.requirement("U-11")
+@pytest.mark.parametrize("revision", REVISIONS[:-1])
+def test_each_migration_goes_both_ways_on_a_filled_database(engine: Engine, revision: str) -> None:
+    upgrade(engine)
+    assert revision_of(engine) == REVISIONS[-1], "a new migration belongs into REVISIONS"
+    fill(engine)
+    before = rows(engine)
+    downgrade(engine, revision)
+    assert revision_of(engine) == revision
+    older = rows(engine)
+    for name, found in older.items():
+        if name != "alembic_version":
+            columns = found[0].keys()
+            assert found == sorted(({column: row[column] for column in columns} for row in before[name]), key=repr), name
+    upgrade(engine)
+    assert differences(engine, *TABLES) == []
+    assert {name: len(found) for name, found in rows(engine).items() if name != "installation"} == {
+        name: len(found) for name, found in before.items() if name != "installation"
+    }
+    for name, found in older.items():
+        if name != "alembic_version":
+            assert found == sorted(({column: row[column] for column in found[0]} for row in rows(engine)[name]), key=repr), name
+
+
+def revision_of(engine: Engine) -> str:
+    with engine.connect() as connection:
+        return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one())
+
+
+@pytest.mark.requirement("U-11")
+def test_a_way_back_that_loses_rows_or_is_none_is_refused_and_nothing_changes(engine: Engine) -> None:
+    upgrade(engine)
+    with engine.begin() as connection:
+        spec = "INSERT INTO recommenders (name, generation, spec, created_at, updated_at, user_ids) VALUES ('films', 1, '{}', 0, 0, 'text')"
+        connection.execute(text(spec))
+    before = rows(engine)
+    for revision, error, message in (
+        ("initial", Unsupported, "'text_ids' cannot go back: the text ids of 1 recommender would be lost; restore a backup"),
+        ("initials", Invalid, "unknown revision 'initials'; known: text_ids, catalogue_seeds, initial"),
+        ("base", Invalid, "unknown revision 'base'"),
+    ):
+        with pytest.raises(error, match=message):
+            downgrade(engine, revision)
+    assert rows(engine) == before
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM recommenders"))
+    downgrade(engine, "catalogue_seeds")
+    with pytest.raises(Invalid, match="is at revision catalogue_seeds, which is older"):
+        downgrade(engine, "text_ids")
+
+
+NEWER = """
+from alembic import op
+revision, down_revision, branch_labels, depends_on = "notes", "text_ids", None, None
+READABLE_BY = "text_ids"
+def losses(connection): return ""
+def upgrade(): op.execute("ALTER TABLE recommenders ADD COLUMN note TEXT")
+def downgrade(): op.execute("ALTER TABLE recommenders DROP COLUMN note")
+"""
+
+
+@pytest.mark.requirement("U-11")
+def test_code_uses_the_tables_of_a_newer_release_that_says_it_can(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer = shutil.copytree(migrate._MIGRATIONS, tmp_path / "migrations")
+    (newer / "versions" / "0004_notes.py").write_text(NEWER)
+    with monkeypatch.context() as release:
+        release.setattr(migrate, "_MIGRATIONS", newer)
+        upgrade(engine)
+    assert revision_of(engine) == "notes"
+    upgrade(engine)
+    assert revision_of(engine) == "notes"
+    assert "migrated by a newer release, used unchanged revision=notes readable_by=text_ids" in caplog.text
+    with engine.begin() as connection:
+        connection.execute(
+            insert(state_tables.tables["recommenders"]).values(name="films", generation=1, spec={}, created_at=NOW, updated_at=NOW)
+        )
+        assert connection.execute(text("SELECT note FROM recommenders")).scalars().all() == [None]
+    with pytest.raises(Unsupported, match="use the `eyas migrate --to` of that release"):
+        downgrade(engine, "text_ids")
+    (newer / "versions" / "0005_moved.py").write_text(
+        NEWER.replace('"notes", "text_ids"', '"moved", "notes"').replace('READABLE_BY = "text_ids"', "").replace("note ", "place ")
+    )
+    with monkeypatch.context() as release:
+        release.setattr(migrate, "_MIGRATIONS", newer)
+        upgrade(engine)
+    with pytest.raises(Unsupported, match="revision moved, which this release does not know"):
+        upgrade(engine)
 
 
 @pytest.mark.parametrize("revision", ["0001", "0010"])
