@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 import time
@@ -28,8 +29,12 @@ from kubernetes import client, config
 from kubernetes.stream import stream
 
 from demo import datasets, specs
+from services.store.engine import open_engine, sqlite_url
+from services.store.registry import SqlRegistry
 from services.triton.certificates import Certificates
 from services.triton.client import Client as TritonClient
+from services.wiring.backup import restore
+from shared.artifacts import FsspecArtifacts
 from shared.testing.threads import Threads
 from tests.cluster import objects
 from tests.cluster.objects import Right
@@ -41,6 +46,10 @@ from tests.support.platform_world import spec, write_world
 ROOT = Path(__file__).parents[2]
 USER = 65532
 IMAGES = "the platform's images: build them with `make image REGISTRY=... TAG=...`, and name them by EYAS_TEST_PLATFORM_IMAGES=REGISTRY:TAG"
+NEWER = (
+    "the control image of a release with one more migration: build it from tests/support/newer_release/Containerfile under the same "
+    "registry and tag, and name it by EYAS_TEST_NEWER_CONTROL=eyas-control-newer"
+)
 CHART = os.environ.get("EYAS_TEST_CHART", str(ROOT / "helm/eyas")).split()
 TOKEN = "/var/run/secrets/kubernetes.io"
 SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
@@ -149,6 +158,11 @@ class Release:
         """What each of them is given, by what the cluster was told last."""
         found = {part: self.apps.read_namespaced_deployment(f"eyas-{part}", self.namespace) for part in ("gateway", "triton")}
         return {part: one.spec.template.spec.containers[0].resources.requests["cpu"] for part, one in found.items()}
+
+    def revision(self) -> str:
+        """The revision of the database, which is SQLite on the volume."""
+        with closing(sqlite3.connect(f"file:{self.volume}/eyas.db?mode=ro", uri=True)) as connection:
+            return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 
     def job_names(self) -> list[str]:
         return [one.metadata.name for one in self.jobs.list_namespaced_job(self.namespace).items]
@@ -344,10 +358,13 @@ def test_the_demos_run_as_real_jobs_to_a_registered_version(release: Release) ->
     clock.say("the demo's data")
 
 
-@pytest.mark.requirement("C-07")
+@pytest.mark.requirement("C-07", "U-11")
 @pytest.mark.timeout(1800)
-def test_an_upgrade_and_its_way_back_fail_no_request(release: Release) -> None:
-    """Of gateways and Tritons at once, each two: every pod of both is another one in the end, twice."""
+@pytest.mark.parametrize("migrates", [False, True])
+def test_an_upgrade_and_its_way_back_fail_no_request(release: Release, migrates: bool) -> None:
+    """Of gateways and Tritons at once, each two: every pod of both is another one in the end, twice. The newer release may have one more
+    migration; after the rollback, older code works on its tables."""
+    newer = ["--set", f"images.control={wanted('EYAS_TEST_NEWER_CONTROL', NEWER)}"] if migrates else []
     clock = Clock()
     write_world(release.data)
     with clock.measures("install"):
@@ -361,16 +378,20 @@ def test_an_upgrade_and_its_way_back_fail_no_request(release: Release) -> None:
     with Traffic(url, {"Authorization": headers["authorization"]}, rate=50) as traffic:
         until("users ask", lambda: traffic.asked > 250, 120)
         with clock.measures("upgrade"):
-            release.run("upgrade", "eyas", *CHART, *CHANGED, "--reuse-values", "--wait", "--timeout", "10m")
+            release.run("upgrade", "eyas", *CHART, *CHANGED, *newer, "--reuse-values", "--wait", "--timeout", "10m")
             second = until_told(release, "all old pods are gone", lambda: _changed(release, first), 300)
         upgraded = traffic.said()
         assert release.cpu() == {"gateway": "110m", "triton": "120m"}
+        assert release.revision() == ("notes" if migrates else "text_ids")
         with clock.measures("rollback"):
             release.run("rollback", "eyas", "1", "--wait", "--timeout", "10m")
             until_told(release, "all pods of the upgrade are gone", lambda: _changed(release, second), 300)
         assert release.cpu() == {"gateway": "100m", "triton": "100m"}
         asked = traffic.asked
         until("users go on", lambda: traffic.asked > asked + 250, 120)
+    assert release.revision() == ("notes" if migrates else "text_ids")
+    with release.client("control") as control:
+        assert control.get("/v1/recommenders/movies").json()["serving"]["stable"] == 1
     print(f"\nafter the upgrade: {upgraded}\nafter the rollback: {traffic.said()}")  # noqa: T201
     assert not traffic.failed, f"{traffic.said()}\n" + "\n".join(traffic.failed)
     with clock.measures("uninstall"):
@@ -385,6 +406,42 @@ def _changed(release: Release, before: set[str]) -> set[str] | None:
     """Who serves now, when none of those from before is left."""
     now = release.serving()
     return now if len(now) == 4 and not now & before and not set(release.pods()) & before else None
+
+
+@pytest.mark.requirement("U-11")
+@pytest.mark.timeout(1200)
+def test_the_job_of_the_cronjob_backs_up_while_users_ask(release: Release, tmp_path: Path) -> None:
+    """The Job is made from the CronJob's template, since this cluster has no batch/v1 CronJob; the claim is a folder of the node."""
+    write_world(release.data)
+    release.install()
+    run_to_promotion(release, _on_the_volume(spec(release.data), release), 900)
+    backups = release.volume / "backups"
+    backups.mkdir()
+    os.chown(backups, USER, USER)
+    shown = release.run(
+        *("template", "eyas", *CHART, "--values", str(release.volume / "values.yaml"), "--show-only", "templates/backup/cronjob.yaml"),
+        *("--set", "backup.schedule=@daily,backup.existingClaim=backups"),
+    )
+    job = yaml.safe_load(shown)["spec"]["jobTemplate"] | {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "first-backup"}}
+    (volume,) = (volume for volume in job["spec"]["template"]["spec"]["volumes"] if volume["name"] == "backups")
+    volume["hostPath"] = {"path": str(backups)}
+    del volume["persistentVolumeClaim"]
+    with release.client("gateway") as gateway:
+        url, headers = str(gateway.base_url), dict(gateway.headers)
+    with Traffic(url, {"Authorization": headers["authorization"]}, rate=50) as traffic:
+        until("users ask", lambda: traffic.asked > 250, 120)
+        release.jobs.create_namespaced_job(release.namespace, job)
+        until_told(
+            release, "the backup is made", lambda: release.jobs.read_namespaced_job("first-backup", release.namespace).status.succeeded, 300
+        )
+    assert not traffic.failed, "\n".join(traffic.failed)
+    home = tmp_path / "home"
+    restore({"home": home}, str(backups), None, False, lambda _: None)
+    engine = open_engine(sqlite_url(home / "eyas.db"))
+    (version,) = SqlRegistry(engine).list("movies")
+    engine.dispose()
+    assert all(FsspecArtifacts(str(home / "artifacts")).holds(file) for file in version.files.values())
+    uninstall(release)
 
 
 class Stages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,21 +16,14 @@ from tests.platform.test_backup import Load, is_answered
 from tests.servers.platform_process import PlatformProcess, until
 from tests.support.document_runner import copy
 
-MIGRATION = """
-from alembic import op
-revision, down_revision, branch_labels, depends_on = "notes", "text_ids", None, None
-READABLE_BY = "text_ids"
-def losses(connection): return ""
-def upgrade(): op.execute("ALTER TABLE recommenders ADD COLUMN note TEXT")
-def downgrade(): op.execute("ALTER TABLE recommenders DROP COLUMN note")
-"""
+MIGRATION = Path(__file__).parents[1] / "support/newer_release/0004_notes.py"
 
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """The program of a release with one more migration, which adds a column."""
     folder = copy(tmp_path_factory.mktemp("newer") / "eyas")
-    (folder / "services/store/migrations/versions/0004_notes.py").write_text(MIGRATION)
+    shutil.copy(MIGRATION, folder / "services/store/migrations/versions")
     code = f"import sys; sys.path.insert(0, {str(folder)!r}); from services.cli.main import main; main()"
     return sys.executable, "-c", code
 

