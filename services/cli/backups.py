@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from services.cli.exit_codes import Exit
 from services.cli.home import default_home
 from services.cli.output import AsJson, say, show_json
 
@@ -28,10 +29,16 @@ def backup(
     keep: Annotated[int | None, typer.Option(min=1, help="Delete all but this number of the newest backups.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Back up the database and the artifacts, while the platform runs. Artifacts that an earlier backup has are not copied again."""
+    """Back up the database and the artifacts, while the platform runs. Artifacts that an earlier backup has are not copied again. Exit code
+    1: the backup is made, but the artifact store has lost files already."""
     from services.wiring.backup import back_up
 
-    _report(back_up(_options(home), to, keep, _Progress()), as_json, "made")
+    made = back_up(_options(home), to, keep, _Progress())
+    _report(made, as_json, "made")
+    if missing := made.backup.missing:
+        shown = ", ".join(digest[:12] for digest in missing[:5])
+        typer.echo(f"incomplete: {len(missing):,} artifacts are missing or damaged in the artifact store: {shown}", err=True)
+        raise typer.Exit(Exit.NO)
 
 
 def backups(source: Place, as_json: AsJson = False) -> None:
@@ -78,6 +85,7 @@ def _report(result: BackupResult, as_json: bool, verb: str) -> None:
                 "database": {"kind": made.database.kind, "revision": made.database.revision, "bytes": made.database.file.size},
                 "artifacts": {"files": len(made.blobs), "bytes": size},
                 "copied_bytes": result.copied_bytes,
+                "missing": list(made.missing),
                 "pruned": list(result.pruned),
             }
         )

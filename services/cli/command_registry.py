@@ -48,7 +48,10 @@ ENTRIES = (
     CommandEntry("serve", "platform:serve_role", "eyas serve --role gateway --host 0.0.0.0"),
     CommandEntry("migrate", "platform:migrate", "eyas migrate"),
     CommandEntry(
-        "backup", "backups:backup", "eyas backup /backups --keep 7", "`name`, `at`, `database`, `artifacts`, `copied_bytes`, `pruned`"
+        "backup",
+        "backups:backup",
+        "eyas backup /backups --keep 7",
+        "`name`, `at`, `database`, `artifacts`, `copied_bytes`, `missing`, `pruned`",
     ),
     CommandEntry("backups", "backups:backups", "eyas backups /backups", "`names`, the oldest first"),
     CommandEntry("restore", "backups:restore", "eyas restore /backups --home var/restored", "the same as of `backup`"),

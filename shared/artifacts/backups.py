@@ -69,7 +69,8 @@ class BackupStore:
         source = _Source(artifacts)
         files: dict[str, File] = {}
         blobs: dict[str, File] = {}
-        self._copy(source, files, blobs)
+        missing: dict[str, None] = {}
+        self._copy(source, files, blobs, missing)
         while self._fs.exists(self._document(name_of(at := datetime.now(UTC).replace(microsecond=0)))):
             time.sleep(0.1)  # a name is a second
         self._tell("database: writing the dump")
@@ -78,9 +79,9 @@ class BackupStore:
             kind, revision = dump(path)
             database = DatabaseDump(kind=kind, revision=revision, file=self._contents.put(path))
             self.copied_bytes += database.file.size
-        self._copy(source, files, blobs)
-        self._copy_blobs(source, version_files(), blobs)
-        backup = Backup(at=at, database=database, files=files, blobs=tuple(blobs.values()))
+        self._copy(source, files, blobs, missing)
+        missing |= dict.fromkeys(self._copy_blobs(source, version_files(), blobs))
+        backup = Backup(at=at, database=database, files=files, blobs=tuple(blobs.values()), missing=tuple(missing))
         self._check_complete(backup)
         write_whole(self._fs, backup.model_dump_json(indent=1).encode(), self._document(backup.name))
         return backup
@@ -121,7 +122,7 @@ class BackupStore:
     def _document(self, name: str) -> str:
         return f"{self._root}/backups/{name}.json"
 
-    def _copy(self, source: _Source, files: dict[str, File], blobs: dict[str, File]) -> None:
+    def _copy(self, source: _Source, files: dict[str, File], blobs: dict[str, File], missing: dict[str, None]) -> None:
         """Copies what is published and not yet in `files` and `blobs`, and adds it to them."""
         paths = [path for path in source.paths() if path not in files]
         for number, path in enumerate(paths, 1):
@@ -131,23 +132,28 @@ class BackupStore:
                 continue
             if path.startswith("manifests/"):
                 manifest = read(Manifest, json.loads(content), path)
-                try:
-                    self._copy_blobs(source, manifest.files.values(), blobs)
-                except NotFound:
-                    if source.has(path):
-                        raise
+                lost = self._copy_blobs(source, manifest.files.values(), blobs)
+                if lost and not source.has(path):
                     continue
+                missing |= dict.fromkeys(lost)
             files[path] = self._put(content)
 
-    def _copy_blobs(self, source: _Source, wanted: Iterable[File], blobs: dict[str, File]) -> None:
+    def _copy_blobs(self, source: _Source, wanted: Iterable[File], blobs: dict[str, File]) -> list[str]:
+        """Returns the digests of content that is missing or damaged."""
+        lost: list[str] = []
         with TemporaryDirectory(prefix="eyas-backup-") as folder:
             for file in wanted:
                 if file.sha256 not in blobs and not self._contents.holds(file):
-                    path = source.contents.fetch(file, Path(folder) / "blob")
+                    try:
+                        path = source.contents.fetch(file, Path(folder) / "blob")
+                    except (NotFound, Damaged):
+                        lost.append(file.sha256)
+                        continue
                     self._contents.put(path)
                     path.unlink()
                     self.copied_bytes += file.size
                 blobs[file.sha256] = file
+        return lost
 
     def _put(self, content: bytes) -> File:
         with TemporaryDirectory(prefix="eyas-backup-") as folder:

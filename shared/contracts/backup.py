@@ -28,6 +28,7 @@ class Backup(Strict):
     database: DatabaseDump
     files: dict[_PATH, File] = Field(description="Manifests and logs of attempts, by their path in the artifact store.")
     blobs: tuple[File, ...] = Field(description="Content that the manifests and the registered versions name.")
+    missing: tuple[str, ...] = Field((), description="Digests of content that was missing or damaged in the artifact store already.")
 
     @property
     def name(self) -> str:

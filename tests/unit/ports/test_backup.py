@@ -164,12 +164,15 @@ def test_what_is_published_or_collected_during_the_dump_makes_no_gap(
     assert {b"items", b"published during the dump"} <= set(target.files().values())
 
 
-def test_a_missing_artifact_of_a_manifest_ends_the_backup_and_leaves_none(home: Installation, tmp_path: Path) -> None:
-    digest = next(iter(home.publish("r3-etl-1", "lost").files.values())).sha256
-    (home.folder / f"artifacts/blobs/{digest[:2]}/{digest}").unlink()
-    with pytest.raises(NotFound, match=f"artifact {digest[:12]} is not in"):
-        home.back_up(tmp_path / "backups")
-    assert BackupStore(str(tmp_path / "backups")).names() == []
+def test_lost_artifacts_are_named_and_all_else_is_backed_up(home: Installation, new_home: Any, tmp_path: Path) -> None:
+    lost, damaged = (file.sha256 for file in home.publish("r3-etl-1", "lost", "damaged").files.values())
+    (home.folder / f"artifacts/blobs/{lost[:2]}/{lost}").unlink()
+    (home.folder / f"artifacts/blobs/{damaged[:2]}/{damaged}").write_text("other")
+    assert home.back_up(tmp_path / "backups").backup.missing == (lost, damaged)
+    target = new_home()
+    target.restore(tmp_path / "backups")
+    assert target.rows() == home.rows()
+    assert target.artifacts.manifest("r3-etl-1") is not None
 
 
 def test_data_is_never_overwritten(home: Installation, engine: Engine, new_home: Any, tmp_path: Path) -> None:
