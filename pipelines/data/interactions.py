@@ -93,13 +93,14 @@ def from_file(source: SourceRows, spec: RecommenderSpec, extra: Mapping[str, str
     """Returns the file's interactions, without page views. `extra`: further columns by new name. Text ids of users stay, as `id.user`."""
     schema = spec.schema_
     names = source.frame.collect_schema().names()
-    optional = {text_of("user"): text_of(schema.user), "weight": WEIGHT}
+    wanted = {text_of("user"): text_of(schema.user)} | ({"weight": WEIGHT} if spec.weighted else {})
+    optional = {name: column for name, column in wanted.items() if column in names}
     return without_views(source.frame, schema).select(
         user=pl.col(schema.user).cast(pl.Int64),
         item=pl.col(schema.item).cast(pl.Int64),
         time=seconds(schema.times, source.frame.collect_schema()[schema.time_column]),
         label=holds(pl.col(schema.label_column).cast(pl.Float64), file_rule(spec.positive())),
-        **{name: pl.col(column) for name, column in {**(extra or {}), **optional}.items() if column in names},
+        **{name: pl.col(column) for name, column in {**(extra or {}), **optional}.items()},
     )
 
 

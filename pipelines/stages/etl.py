@@ -312,7 +312,8 @@ def _write(
 def _history(context: Context, parts: SplitRows, warm: bool) -> Path:
     """Writes each pair once, with its largest weight if the spec has weights: `label` is 1 if the pair was ever liked, `before` if that was
     before this run's holdout."""
-    never, columns = pl.lit(0, dtype=pl.Int8), pl.selectors.by_name("user", "item", "label", "weight", require_all=False)
+    weight = ["weight"] if context.spec.recommender.weighted else []
+    never, columns = pl.lit(0, dtype=pl.Int8), pl.selectors.by_name("user", "item", "label", *weight, require_all=False)
     pairs = [parts.train.select(columns, before="label"), parts.holdout.select(columns, before=never)]
     if warm:
         parent = pl.scan_parquet(context.fetch("parent", "history.parquet"))

@@ -85,7 +85,7 @@ def with_past(rows: Path, past: Path, share: float, seed: int, path: Path) -> in
     new, older = pl.scan_parquet(rows), pl.scan_parquet(past)
     wanted = round(int(new.select(pl.len()).collect().item()) * share / (1 - share))
     names = new.collect_schema().names()
-    if "weight" in names:  # absent if the parent's spec had no weights
+    if "weight" in names:  # older rows have none if the parent's spec had no weights
         weight = pl.col("weight").fill_null(1) if "weight" in older.collect_schema() else pl.lit(1, pl.Float32)
         older = older.with_columns(weight=weight)
     replayed = drawn(older, wanted, seed + 1).select(names)

@@ -15,7 +15,7 @@ from services.cli.output import AsJson, say, show_json
 if TYPE_CHECKING:
     from services.wiring.backup import BackupResult
 
-Place = Annotated[str, typer.Argument(help="Folder, or s3://BUCKET/PREFIX, of the backups.", show_default=False)]
+BackupPlace = Annotated[str, typer.Argument(help="Folder, or s3://BUCKET/PREFIX, of the backups.", show_default=False)]
 HomeOption = Annotated[
     Path | None, typer.Option("--home", help="Folder of the platform's state. Default: $EYAS_HOME, or var/eyas.", show_default=False)
 ]
@@ -24,7 +24,7 @@ _EVERY = 2.0
 
 
 def backup(
-    to: Place,
+    to: BackupPlace,
     home: HomeOption = None,
     keep: Annotated[int | None, typer.Option(min=1, help="Delete all but this number of the newest backups.", show_default=False)] = None,
     as_json: AsJson = False,
@@ -33,15 +33,10 @@ def backup(
     1: the backup is made, but the artifact store has lost files already."""
     from services.wiring.backup import back_up
 
-    made = back_up(_options(home), to, keep, _Progress())
-    _report(made, as_json, "made")
-    if missing := made.backup.missing:
-        shown = ", ".join(digest[:12] for digest in missing[:5])
-        typer.echo(f"incomplete: {len(missing):,} artifacts are missing or damaged in the artifact store: {shown}", err=True)
-        raise typer.Exit(Exit.NO)
+    _report(back_up(_options(home), to, keep, _Progress()), as_json, "made")
 
 
-def backups(source: Place, as_json: AsJson = False) -> None:
+def backups(source: BackupPlace, as_json: AsJson = False) -> None:
     """List the complete backups of a folder or bucket, the oldest first."""
     from shared.artifacts.backups import BackupStore
 
@@ -56,7 +51,7 @@ def backups(source: Place, as_json: AsJson = False) -> None:
 
 
 def restore(
-    source: Place,
+    source: BackupPlace,
     home: HomeOption = None,
     name: Annotated[str | None, typer.Option("--backup", help="Name of the backup. Default: the newest.", show_default=False)] = None,
     artifacts_only: Annotated[
@@ -64,10 +59,10 @@ def restore(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Restore a backup into a database without data, while no platform runs."""
-    from services.wiring.backup import restore as begin
+    """Restore a backup into a database without data, while no platform runs. Exit code 1: restored, but the backup lacks files."""
+    from services.wiring import backup as wiring
 
-    _report(begin(_options(home), source, name, artifacts_only, _Progress()), as_json, "restored")
+    _report(wiring.restore(_options(home), source, name, artifacts_only, _Progress()), as_json, "restored")
 
 
 def _options(home: Path | None) -> dict[str, Any]:
@@ -76,26 +71,36 @@ def _options(home: Path | None) -> dict[str, Any]:
 
 def _report(result: BackupResult, as_json: bool, verb: str) -> None:
     made = result.backup
-    size = sum(file.size for file in made.blobs)
     if as_json:
-        show_json(
-            {
-                "name": made.name,
-                "at": made.at.isoformat(),
-                "database": {"kind": made.database.kind, "revision": made.database.revision, "bytes": made.database.file.size},
-                "artifacts": {"files": len(made.blobs), "bytes": size},
-                "copied_bytes": result.copied_bytes,
-                "missing": list(made.missing),
-                "pruned": list(result.pruned),
-            }
+        _show_json(result)
+    else:
+        say(
+            f"backup {made.name} {verb}: {made.database.kind} database of {_megabytes(made.database.file.size)},"
+            f" artifacts of {_megabytes(sum(file.size for file in made.blobs))}; {_megabytes(result.copied_bytes)} copied"
         )
-        return
-    say(
-        f"backup {made.name} {verb}: {made.database.kind} database of {_megabytes(made.database.file.size)},"
-        f" {len(made.blobs):,} artifacts of {_megabytes(size)}; {_megabytes(result.copied_bytes)} copied"
+        if result.pruned:
+            say(f"deleted: {', '.join(result.pruned)}")
+    if made.missing:
+        shown = ", ".join(name[:40] for name in made.missing[:5])
+        lost = f"{len(made.missing):,} missing or damaged in the artifact store at the time of the backup ({shown})"
+        typer.echo(f"incomplete: {lost}: train these versions again, or restore an older backup with --artifacts-only", err=True)
+        raise typer.Exit(Exit.NO)
+
+
+def _show_json(result: BackupResult) -> None:
+    made = result.backup
+    database = {"kind": made.database.kind, "revision": made.database.tables.revision, "bytes": made.database.file.size}
+    show_json(
+        {
+            "name": made.name,
+            "at": made.at.isoformat(),
+            "database": database,
+            "artifacts": {"files": len(made.blobs), "bytes": sum(file.size for file in made.blobs)},
+            "copied_bytes": result.copied_bytes,
+            "missing": list(made.missing),
+            "pruned": list(result.pruned),
+        }
     )
-    if result.pruned:
-        say(f"deleted: {', '.join(result.pruned)}")
 
 
 def _megabytes(size: int) -> str:

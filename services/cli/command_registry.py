@@ -54,7 +54,7 @@ ENTRIES = (
         "`name`, `at`, `database`, `artifacts`, `copied_bytes`, `missing`, `pruned`",
     ),
     CommandEntry("backups", "backups:backups", "eyas backups /backups", "`names`, the oldest first"),
-    CommandEntry("restore", "backups:restore", "eyas restore /backups --home var/restored", "the same as of `backup`"),
+    CommandEntry("restore", "backups:restore", "eyas restore /backups --home var/restored", "as `backup`"),
     CommandEntry("init", "drafting:init", "eyas init data/ratings.csv data/movies.csv", "`file`, `uris` and `guesses`"),
     CommandEntry("apply", "recommenders:apply", "eyas apply movies.yaml", "POST /v1/recommenders"),
     CommandEntry("recommenders", "listing:recommenders", "eyas recommenders --watch", "GET /v1/recommenders"),

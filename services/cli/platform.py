@@ -53,7 +53,6 @@ def migrate(
     to: Annotated[str | None, typer.Option(help="Older revision to go back to. Refused if rows would be lost.", show_default=False)] = None,
 ) -> None:
     """Migrate the database of EYAS_DATABASE_URL to the tables of this release, then exit."""
-    from services.wiring import migrate as begin
+    from services.wiring import migrate as run
 
-    begin(to)
-    say("the database is up to date" if to is None else f"the database is at revision {to}")
+    say(f"the database is at revision {run(to)}")

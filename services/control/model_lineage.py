@@ -15,7 +15,7 @@ from shared.ports import Recommender, Registry, RouteStore, RunStore, Version
 from shared.run_factory import spec_of
 
 LONGEST = 1_000
-_UNCHANGED_FIELDS = ("schema", "features", "model.family", "model.params")
+_UNCHANGED_FIELDS = ("schema", "feedback.kinds", "features", "model.family", "model.params")
 """Parts of a spec that a warm run can't change."""
 _RECENT = 20
 """How many rejected runs are read."""

@@ -1,6 +1,7 @@
 """Dump and load of a database, by the tools of its kind: SQLite's online backup; pg_dump and pg_restore. Each dump is one snapshot.
 
-The tools of PostgreSQL get the password by their environment: other users can see command lines.
+Of a PostgreSQL database only the platform's own tables are dumped and loaded. Its tools get the connection by a file that only the owner
+can read: other users can see command lines.
 """
 
 from __future__ import annotations
@@ -9,29 +10,38 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from sqlalchemy import URL, Engine, Select, column, inspect, make_url, select, table
+from sqlalchemy import URL, Connection, Engine, column, inspect, make_url, select, table, text
 
 from services.store import sqlite
 from services.store.engine import missing_file, open_engine
-from services.store.tables import recommenders, tokens
-from shared.contracts.backup import DatabaseKind
+from services.store.migrate import readable_by
+from services.store.tables import change_counters, gateways, installation, leases
+from shared.contracts.backup import DatabaseKind, Tables
 from shared.domain.errors import Conflict, Invalid, Unavailable, Unsupported
 
-_REVISION: Select[tuple[str]] = select(column("version_num")).select_from(table("alembic_version"))
+VERSIONS = "alembic_version"
+_OF_PROCESSES = frozenset({installation.name, leases.name, gateways.name, change_counters.name, VERSIONS})
+"""Tables that a platform without any data writes to."""
+_LOCK_WAIT = "60s"
 
 
-def dump(url: str, password: str | None, to: Path) -> tuple[DatabaseKind, str]:
-    """Writes a dump; returns the database's kind and the revision of its tables. Writers continue meanwhile."""
+def dump(url: str, password: str | None, names: Sequence[str], to: Path) -> tuple[DatabaseKind, Tables]:
+    """Writes a dump of the tables of these names; returns the database's kind and the revision of its tables. Writers continue."""
     parsed = _parsed(url, password)
     if _is_sqlite(parsed):
-        return "sqlite", _copy(sqlite.database_file(parsed), to)
-    before = _revision(url, password)
-    _run(parsed, "pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--file={to}")
-    if _revision(url, password) != before:
+        _copy(sqlite.database_file(parsed), to)
+        return "sqlite", _tables(open_engine(URL.create("sqlite", database=str(to)).render_as_string()))
+    before = _tables(open_engine(url, password))
+    chosen = [f"--table={name}" for name in (*names, VERSIONS)]
+    _run(
+        parsed, "pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--lock-wait-timeout={_LOCK_WAIT}", f"--file={to}", *chosen
+    )
+    if _tables(open_engine(url, password)) != before:
         raise Unavailable("the database was migrated during the dump; make the backup again")
     return "postgresql", before
 
@@ -57,7 +67,7 @@ def load(url: str, password: str | None, path: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def check_loadable(url: str, password: str | None, kind: DatabaseKind) -> None:
+def check_loadable(url: str, password: str | None, names: Sequence[str], kind: DatabaseKind) -> None:
     """Raises if the database is of another kind than the dump, or has data."""
     parsed = _parsed(url, password)
     own: DatabaseKind = "sqlite" if _is_sqlite(parsed) else "postgresql"
@@ -69,20 +79,25 @@ def check_loadable(url: str, password: str | None, kind: DatabaseKind) -> None:
         return
     engine = open_engine(url, password)
     try:
-        if _has_data(engine):
-            raise Conflict(f"database '{parsed.database}' has data; restore into an empty database")
+        filled = _filled(engine, names)
+        if filled:
+            raise Conflict(f"database '{parsed.database}' has data in {', '.join(filled)}; restore into an empty database")
     finally:
         engine.dispose()
 
 
-def _has_data(engine: Engine) -> bool:
-    there = inspect(engine).get_table_names()
+def _filled(engine: Engine, names: Sequence[str]) -> list[str]:
+    present = set(inspect(engine).get_table_names())
     with engine.connect() as connection:
-        return any(name.name in there and connection.execute(select(name).limit(1)).first() for name in (recommenders, tokens))
+        return [
+            name
+            for name in names
+            if name in present - _OF_PROCESSES and connection.execute(select(text("1")).select_from(table(name)).limit(1)).first()
+        ]
 
 
-def _copy(source: Path, to: Path) -> str:
-    """Copies a database in one read transaction, checks the copy, and returns its revision."""
+def _copy(source: Path, to: Path) -> None:
+    """Copies a database in one read transaction, and checks the copy."""
     to.unlink(missing_ok=True)
     try:
         with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=rw", uri=True)) as original, closing(sqlite3.connect(to)) as copy:
@@ -92,18 +107,23 @@ def _copy(source: Path, to: Path) -> str:
             fault = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
             if fault != "ok":
                 raise Unavailable(f"database {source} is damaged: {fault}; restore it from a backup")
-            return str(copy.execute("SELECT version_num FROM alembic_version").fetchone()[0])
     except sqlite3.Error as error:
         raise Unavailable(f"database {source} cannot be copied: {error}") from None
 
 
-def _revision(url: str, password: str | None) -> str:
-    engine = open_engine(url, password)
+def _tables(engine: Engine) -> Tables:
+    """Returns the revision of the tables, and the oldest revision whose code can use them."""
     try:
         with engine.connect() as connection:
-            return str(connection.execute(_REVISION).scalar_one())
+            return Tables(revision=_revision(connection), readable_by=readable_by(connection) or _revision(connection))
     finally:
         engine.dispose()
+
+
+def _revision(connection: Connection) -> str:
+    if not inspect(connection).has_table(VERSIONS):
+        raise Invalid("the database has no tables of a platform: run `eyas migrate` first")
+    return str(connection.execute(select(column("version_num")).select_from(table(VERSIONS))).scalar_one())
 
 
 def _parsed(url: str, password: str | None) -> URL:
@@ -119,12 +139,21 @@ def _run(url: URL, program: str, *arguments: str) -> None:
     place = shutil.which(program)
     if place is None:
         raise Unsupported(f"{program} is not installed: install the PostgreSQL client, at least of the server's version")
-    target = url.set(drivername="postgresql", password=None).render_as_string()
-    environment = {**os.environ, "PGCONNECT_TIMEOUT": "10"} | ({} if url.password is None else {"PGPASSWORD": str(url.password)})
-    command: Sequence[str] = (place, "--no-password", f"--dbname={target}", *arguments)
-    done = subprocess.run(  # noqa: S603  without a shell
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    settings = {"host": url.host, "port": url.port, "user": url.username, "password": url.password, "dbname": url.database}
+    settings |= {name: ",".join(value) if isinstance(value, tuple) else value for name, value in url.query.items()}
+    with tempfile.NamedTemporaryFile("w", prefix="eyas-connection-", suffix=".conf") as service:
+        service.write("[eyas]\nconnect_timeout=10\n")
+        service.writelines(f"{name}={value}\n" for name, value in settings.items() if value is not None)
+        service.flush()
+        command: Sequence[str] = (place, "--no-password", "--dbname=service=eyas", *arguments)
+        done = subprocess.run(  # noqa: S603  without a shell
+            command,
+            env={**os.environ, "PGSERVICEFILE": service.name},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode:
         lines = [line.removeprefix(f"{program}: ").removeprefix("error: ") for line in done.stderr.splitlines() if line.strip()]
         detail = next((line for line in lines if line.startswith("detail: ")), "")

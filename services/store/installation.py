@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import secrets
+from hashlib import blake2b
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, inspect, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from services.store.tables import installation
 from shared.domain.entity_ids import KEY_BYTES, IdHash
 
 _ID_KEY = "id_key"
+
+
+def installation_id(connection: Connection) -> str:
+    """Returns the name of an installation in its backups: a digest of its key; empty before the first start."""
+    if not inspect(connection).has_table(installation.name):
+        return ""
+    key = connection.execute(select(installation.c.value).where(installation.c.name == _ID_KEY)).scalar()
+    return blake2b(digest_size=8, key=bytes.fromhex(key), person=b"eyas-backup").hexdigest() if key else ""
 
 
 def id_hash(engine: Engine) -> IdHash:

@@ -3,11 +3,9 @@
 All steps run in one transaction, so a database is never between two revisions. A second, concurrent migration waits and
 then finds nothing to do.
 
-A migration's module may declare:
-
-- READABLE_BY: the oldest revision whose code can use the tables after this migration: it may run beside a newer release, and come back.
-  Without it, only code that knows the migration can.
-- losses(connection): what a downgrade would lose; empty if nothing. A downgrade that loses something is refused before it begins.
+A migration's module has `losses(connection)`: what a downgrade would lose; empty if nothing. A downgrade that loses something is refused
+before it begins. The module may have READABLE_BY: the oldest revision whose code can use the tables after this migration, beside a newer
+release or after its rollback. Without READABLE_BY, only code that knows the migration can.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from sqlalchemy import Connection, Engine, column, delete, func, insert, inspect
 
 from services.store.locks import take_turn
 from services.store.tables import installation
+from shared.contracts.backup import Tables
 from shared.domain.errors import Invalid, Unsupported
 
 log = logging.getLogger(__name__)
@@ -40,18 +39,18 @@ _READABLE_BY = "readable_by"
 _one_at_a_time = threading.Lock()  # Alembic keeps its context in a global variable
 
 
-def upgrade(engine: Engine) -> None:
-    """Migrates the database; idempotent. Leaves a database alone that a newer release has migrated, if this code can use its tables, and
-    refuses it otherwise."""
+def upgrade(engine: Engine) -> str:
+    """Migrates the database, and returns its revision; idempotent. Leaves a database alone that a newer release has migrated, if this code
+    can use its tables, and refuses it otherwise."""
     config = _config()
     script = ScriptDirectory.from_config(config)
     with _one_at_a_time, engine.begin() as connection:
         _wait_for_others(connection)
-        if _is_newer(connection, script):
-            return
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-        _write_readable_by(connection, script, "heads")
+        if not _is_newer(connection, script):
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            _write_readable_by(connection, script, "heads")
+        return MigrationContext.configure(connection).get_current_heads()[0]
 
 
 def downgrade(engine: Engine, revision: str) -> None:
@@ -79,10 +78,26 @@ def downgrade(engine: Engine, revision: str) -> None:
         _write_readable_by(connection, script, revision)
 
 
-def check_known(revision: str) -> None:
-    """Raises Unsupported for the revision of a newer release."""
-    if revision not in {step.revision for step in ScriptDirectory.from_config(_config()).walk_revisions()}:
-        raise Unsupported(f"this release does not know the database revision '{revision}': use the release that made it, or a newer one")
+def check_usable(tables: Tables) -> None:
+    """Raises Unsupported for tables of a newer release that this code cannot use."""
+    known_revisions = {step.revision for step in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if not known_revisions & {tables.revision, tables.readable_by}:
+        raise Unsupported(
+            f"this release cannot use tables of revision '{tables.revision}': use the release that migrated them, or a newer one"
+        )
+
+
+def readable_by(connection: Connection) -> str | None:
+    """Returns the oldest revision whose code can use the tables; None if no migration has declared one."""
+    if not inspect(connection).has_table(installation.name):
+        return None
+    return connection.execute(select(installation.c.value).where(installation.c.name == _READABLE_BY)).scalar()
+
+
+def is_current(connection: Connection) -> bool:
+    """Returns whether the database has the tables of this code, or newer ones that this code can use."""
+    script = ScriptDirectory.from_config(_config())
+    return _is_newer(connection, script) or MigrationContext.configure(connection).get_current_heads() == tuple(script.get_heads())
 
 
 def _config() -> Config:
@@ -111,11 +126,10 @@ def _is_newer(connection: Connection, script: ScriptDirectory) -> bool:
     database = connection.engine.url.database
     if unknown[0] in _BEFORE_RELEASE:
         raise Unsupported(f"the database {database} is older than the first release: start with an empty database and another home")
-    if inspect(connection).has_table(installation.name):
-        oldest = connection.execute(select(installation.c.value).where(installation.c.name == _READABLE_BY)).scalar()
-        if oldest in revisions:
-            log.warning("database: migrated by a newer release, used unchanged revision=%s readable_by=%s", unknown[0], oldest)
-            return True
+    oldest = readable_by(connection)
+    if oldest in revisions:
+        log.warning("database: migrated by a newer release, used unchanged revision=%s readable_by=%s", unknown[0], oldest)
+        return True
     raise Unsupported(
         f"the database {database} is at revision {', '.join(unknown)}, which this release does not know: a newer release has migrated it; "
         "start that release, or restore a backup"
@@ -129,7 +143,6 @@ def _write_readable_by(connection: Connection, script: ScriptDirectory, revision
     steps = list(script.iterate_revisions(revision, "base"))
     order = [step.revision for step in steps]
     oldest = min((getattr(step.module, "READABLE_BY", step.revision) for step in steps), key=order.index)
-    row = installation.c.name == _READABLE_BY
-    if connection.execute(select(installation.c.value).where(row)).scalar() != oldest:
-        connection.execute(delete(installation).where(row))
+    if readable_by(connection) != oldest:
+        connection.execute(delete(installation).where(installation.c.name == _READABLE_BY))
         connection.execute(insert(installation).values(name=_READABLE_BY, value=oldest))

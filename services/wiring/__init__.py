@@ -13,8 +13,8 @@ def serve(options: Mapping[str, Any]) -> int:
     return begin(options)
 
 
-def migrate(revision: str | None) -> None:
-    """Migrates the database that the environment names; back to an older revision, if one is given."""
+def migrate(revision: str | None) -> str:
+    """Migrates the database that the environment names, and returns its revision; back to an older revision, if one is given."""
     from services.wiring.migration import migrate as begin
 
-    begin(revision)
+    return begin(revision)

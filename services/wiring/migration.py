@@ -12,8 +12,8 @@ from services.wiring.state import database_url
 from shared.artifacts import FsspecArtifacts
 
 
-def migrate(revision: str | None) -> None:
-    """Migrates to this code's tables, or back to an older revision."""
+def migrate(revision: str | None) -> str:
+    """Migrates to this code's tables, or back to an older revision; returns the revision of the database."""
     settings = Settings.read({})
     os.umask(0o077)  # only the owner may read the database, as with the platform's own
     home = Home(settings.home)
@@ -21,8 +21,8 @@ def migrate(revision: str | None) -> None:
     engine = open_engine(database_url(settings, home, artifacts), settings.password())
     try:
         if revision is None:
-            upgrade(engine)
-        else:
-            downgrade(engine, revision)
+            return upgrade(engine)
+        downgrade(engine, revision)
+        return revision
     finally:
         engine.dispose()

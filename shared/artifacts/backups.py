@@ -1,7 +1,9 @@
 """Backups in a folder or a bucket: content by its digest, shared by all backups, and one document for each backup.
 
     blobs/ab/abcd...                    dumps of the database, artifacts, manifests and logs
-    backups/20261127T101500Z.json       written last: a backup is complete or absent
+    backups/20261127T101500Z.json       written last, so a backup is complete or absent
+
+A place holds the backups of one installation, because old ones are deleted by their number.
 
 Artifacts are copied before and after the dump of the database. What the dump names existed before it, or was published during it; so the
 garbage collector would have to erase a file within seconds of its publication to make a backup incomplete, and it waits much longer.
@@ -17,16 +19,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fsspec.implementations.local import LocalFileSystem
+
 from shared.artifacts.objects import opened
 from shared.artifacts.store import FsspecArtifacts
-from shared.artifacts.writing import write_whole, written_at
-from shared.contracts.backup import NAME, Backup, DatabaseDump, DatabaseKind, name_of
+from shared.artifacts.writing import described, write_whole, written_at
+from shared.contracts.backup import NAME, Backup, DatabaseDump, DatabaseKind, Tables, name_of
 from shared.contracts.stage import File, Manifest
 from shared.contracts.strict import read
 from shared.domain.errors import Conflict, Damaged, Invalid, NotFound
 
-Dump = Callable[[Path], tuple[DatabaseKind, str]]
-"""Writes a dump to a path; returns the database's kind and its revision."""
+Dump = Callable[[Path], tuple[DatabaseKind, Tables]]
+"""Writes a dump to a path; returns the database's kind and the revision of its tables."""
 Tell = Callable[[str], None]
 _SHELVES = ("manifests", "logs")
 _UNNAMED_FOR = timedelta(days=1)
@@ -37,7 +41,10 @@ class BackupStore:
     def __init__(self, url: str, tell: Tell = lambda _: None) -> None:
         self.url = url
         self._tell = tell
-        self._fs, self._root = opened(url)
+        try:
+            self._fs, self._root = opened(url)
+        except ValueError as error:
+            raise Invalid(f"{url}: no place for backups: {error}; name a folder or s3://BUCKET/PREFIX") from None
         self._contents = FsspecArtifacts(url)
         self.copied_bytes = 0
         """Bytes that this object has copied; content that was there is not copied again."""
@@ -64,26 +71,33 @@ class BackupStore:
             raise Invalid(f"{path}: a newer release wrote this backup; restore it with that release")
         return read(Backup, document, path)
 
-    def take(self, artifacts: str, dump: Dump, version_files: Callable[[], Iterable[File]]) -> Backup:
+    def take(self, installation: str, artifacts: str, dump: Dump, version_files: Callable[[], Iterable[File]]) -> Backup:
         """Makes a backup. `version_files`: files of the registered versions, read after the dump."""
-        source = _Source(artifacts)
-        files: dict[str, File] = {}
-        blobs: dict[str, File] = {}
-        missing: dict[str, None] = {}
-        self._copy(source, files, blobs, missing)
+        names = self.names()
+        if names and self.open(names[-1]).installation != installation:
+            raise Conflict(f"{self.url} has backups of another installation; name another folder or prefix")
+        copy = _Copy(_Source(artifacts), self._contents, self._sizes(), self._tell)
+        copy.add_published()
         while self._fs.exists(self._document(name_of(at := datetime.now(UTC).replace(microsecond=0)))):
             time.sleep(0.1)  # a name is a second
         self._tell("database: writing the dump")
-        with TemporaryDirectory(prefix="eyas-backup-") as folder:
+        with TemporaryDirectory(prefix="eyas-backup-", dir=self._staging()) as folder:
             path = Path(folder) / "dump"
-            kind, revision = dump(path)
-            database = DatabaseDump(kind=kind, revision=revision, file=self._contents.put(path))
-            self.copied_bytes += database.file.size
-        self._copy(source, files, blobs, missing)
-        missing |= dict.fromkeys(self._copy_blobs(source, version_files(), blobs))
-        backup = Backup(at=at, database=database, files=files, blobs=tuple(blobs.values()), missing=tuple(missing))
+            kind, tables = dump(path)
+            database = DatabaseDump(kind=kind, tables=tables, file=copy.put(path))
+        copy.add_published()
+        copy.add_blobs(version_files())
+        backup = Backup(
+            at=at,
+            installation=installation,
+            database=database,
+            files=copy.files,
+            blobs=tuple(copy.blobs.values()),
+            missing=tuple(copy.missing),
+        )
         self._check_complete(backup)
         write_whole(self._fs, backup.model_dump_json(indent=1).encode(), self._document(backup.name))
+        self.copied_bytes = copy.bytes
         return backup
 
     def restore(self, backup: Backup, artifacts: str, load: Callable[[Path], None] | None) -> None:
@@ -110,61 +124,33 @@ class BackupStore:
     def prune(self, keep: int, now: datetime) -> Sequence[str]:
         """Deletes all but the newest `keep` backups, and the content that no other backup names; returns the deleted names."""
         names = self.names()
-        gone, left = names[: max(0, len(names) - keep)], names[max(0, len(names) - keep) :]
-        named = {digest for name in left for digest in self.open(name).contents()}
-        for name in gone:
+        old_names = names[: max(0, len(names) - keep)]
+        needed = {digest for name in names[len(old_names) :] for digest in self.open(name).contents()}
+        for name in old_names:
             self._fs.rm_file(self._document(name))
         for path, info in self._fs.find(f"{self._root}/blobs", detail=True).items():
-            if path.rsplit("/", 1)[1] not in named and now - written_at(self._fs, path, info) > _UNNAMED_FOR:
+            if path.rsplit("/", 1)[1] not in needed and now - written_at(self._fs, path, info) > _UNNAMED_FOR:
                 self._fs.rm_file(path)
-        return gone
+        return old_names
 
     def _document(self, name: str) -> str:
         return f"{self._root}/backups/{name}.json"
 
-    def _copy(self, source: _Source, files: dict[str, File], blobs: dict[str, File], missing: dict[str, None]) -> None:
-        """Copies what is published and not yet in `files` and `blobs`, and adds it to them."""
-        paths = [path for path in source.paths() if path not in files]
-        for number, path in enumerate(paths, 1):
-            self._tell(f"artifacts: {number:,} of {len(paths):,} attempts copied")
-            content = source.read(path)
-            if content is None:  # collected meanwhile
-                continue
-            if path.startswith("manifests/"):
-                manifest = read(Manifest, json.loads(content), path)
-                lost = self._copy_blobs(source, manifest.files.values(), blobs)
-                if lost and not source.has(path):
-                    continue
-                missing |= dict.fromkeys(lost)
-            files[path] = self._put(content)
+    def _staging(self) -> str | None:
+        """Returns a folder for the dump: on the disk of the backups, or else the machine's folder for temporary files."""
+        if not isinstance(self._fs, LocalFileSystem):
+            return None
+        Path(self._root).mkdir(parents=True, exist_ok=True)
+        return self._root
 
-    def _copy_blobs(self, source: _Source, wanted: Iterable[File], blobs: dict[str, File]) -> list[str]:
-        """Returns the digests of content that is missing or damaged."""
-        lost: list[str] = []
-        with TemporaryDirectory(prefix="eyas-backup-") as folder:
-            for file in wanted:
-                if file.sha256 not in blobs and not self._contents.holds(file):
-                    try:
-                        path = source.contents.fetch(file, Path(folder) / "blob")
-                    except (NotFound, Damaged):
-                        lost.append(file.sha256)
-                        continue
-                    self._contents.put(path)
-                    path.unlink()
-                    self.copied_bytes += file.size
-                blobs[file.sha256] = file
-        return lost
-
-    def _put(self, content: bytes) -> File:
-        with TemporaryDirectory(prefix="eyas-backup-") as folder:
-            path = Path(folder) / "content"
-            path.write_bytes(content)
-            return self._contents.put(path)
+    def _sizes(self) -> dict[str, int]:
+        """Returns the size of all content by its digest."""
+        self._fs.invalidate_cache()
+        return {path.rsplit("/", 1)[1]: info["size"] for path, info in self._fs.find(f"{self._root}/blobs", detail=True).items()}
 
     def _check_complete(self, backup: Backup) -> None:
         """Another backup that prunes at the same time could have deleted content of this one."""
-        self._fs.invalidate_cache()
-        sizes = {path.rsplit("/", 1)[1]: info["size"] for path, info in self._fs.find(f"{self._root}/blobs", detail=True).items()}
+        sizes = self._sizes()
         missing = [digest for digest, size in backup.contents().items() if sizes.get(digest) != size]
         if missing:
             raise Damaged(f"{self.url}: {len(missing):,} files of the new backup are missing or cut off; make it again")
@@ -174,6 +160,65 @@ class BackupStore:
             content = target.read(path) if path.startswith("manifests/") else None
             if content is not None and content != self._contents.read(file):
                 raise Conflict(f"{target.url} has artifacts of another platform: {path} differs; restore into an empty store")
+
+
+class _Copy:
+    """Copy of an artifact store's published content into a backup. `sizes`: content that earlier backups have copied."""
+
+    def __init__(self, source: _Source, target: FsspecArtifacts, sizes: dict[str, int], tell: Tell) -> None:
+        self._source, self._target, self._sizes, self._tell = source, target, sizes, tell
+        self.files: dict[str, File] = {}
+        self.blobs: dict[str, File] = {}
+        self.missing: dict[str, None] = {}
+        self.bytes = 0
+
+    def add_published(self) -> None:
+        """Copies the manifests and logs that are new since the last call, and the content that the manifests name."""
+        paths = [path for path in self._source.paths() if path not in self.files]
+        for number, path in enumerate(paths, 1):
+            self._tell(f"artifacts: {number:,} of {len(paths):,} attempts copied")
+            content = self._source.read(path)
+            if content is None:  # collected meanwhile
+                continue
+            if path.startswith("manifests/"):
+                try:
+                    wanted = read(Manifest, json.loads(content), path).files.values()
+                except (ValueError, Invalid):
+                    self.missing[path] = None
+                    continue
+                lost = self.add_blobs(wanted)
+                if lost and not self._source.has(path):
+                    self.missing = {digest: None for digest in self.missing if digest not in lost}
+                    continue
+            with TemporaryDirectory(prefix="eyas-backup-") as folder:
+                copied = Path(folder) / "content"
+                copied.write_bytes(content)
+                self.files[path] = self.put(copied)
+
+    def add_blobs(self, wanted: Iterable[File]) -> set[str]:
+        """Copies content; returns the digests of what is missing or damaged."""
+        lost: set[str] = set()
+        with TemporaryDirectory(prefix="eyas-backup-") as folder:
+            for file in wanted:
+                if file.sha256 not in self.blobs and self._sizes.get(file.sha256) != file.size:
+                    try:
+                        self.put(self._source.contents.fetch(file, Path(folder) / "blob"))
+                    except (NotFound, Damaged):
+                        lost.add(file.sha256)
+                        continue
+                self.blobs[file.sha256] = file
+        self.missing |= dict.fromkeys(sorted(lost))
+        return lost
+
+    def put(self, path: Path) -> File:
+        """Stores a file, unless an earlier backup has its content; deletes the path."""
+        file = described(path)
+        if self._sizes.get(file.sha256) != file.size:
+            self._target.put(path)
+            self._sizes[file.sha256] = file.size
+            self.bytes += file.size
+        path.unlink()
+        return file
 
 
 class _Source:

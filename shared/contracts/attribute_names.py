@@ -13,6 +13,7 @@ from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
 from shared.domain.expressions import Expression, equal_texts
 
+_MOST_NOTES = 5
 _MOST_COMPARED = 10_000
 """Most values of an attribute among which a hint looks for the closest one."""
 
@@ -42,11 +43,13 @@ def absent_values(serve: Serve, values_of: Callable[[str], Collection[str] | Non
     it has none or they are unknown."""
     wanted = dict.fromkeys((field, name, text) for field, expression in _expressions(serve) for name, text in equal_texts(expression.tree))
     texts = {name: values_of(name) for _, name, _ in wanted}
-    return tuple(
-        (field, f"no item of the data has '{text}' in {name}; {_hint(text, values)}")
-        for field, name, text in wanted
-        if (values := texts[name]) is not None and text not in values
-    )
+    absent = [(field, name, text, values) for field, name, text in wanted if (values := texts[name]) is not None and text not in values]
+    notes = [
+        (field, f"no item of the data has '{text}' in {name}; {_hint(text, values)}") for field, name, text, values in absent[:_MOST_NOTES]
+    ]
+    if len(absent) > _MOST_NOTES:
+        notes.append((absent[-1][0], f"and {len(absent) - _MOST_NOTES:,} further texts that no item of the data has"))
+    return tuple(notes)
 
 
 def unknown_attributes(serve: Serve, names: Collection[str]) -> tuple[tuple[str, str], ...]:

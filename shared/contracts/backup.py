@@ -16,19 +16,27 @@ NAME = r"[0-9]{8}T[0-9]{6}Z"
 _PATH = Annotated[str, StringConstraints(pattern=r"^(manifests/[a-z0-9][a-z0-9-]{0,120}\.json|logs/[a-z0-9][a-z0-9-]{0,120}\.txt)$")]
 
 
+class Tables(Strict):
+    revision: str = Field(description="Revision of the tables.")
+    readable_by: str = Field(description="Oldest revision whose code can use the tables.")
+
+
 class DatabaseDump(Strict):
     kind: DatabaseKind
-    revision: str = Field(description="Revision of the tables: an older release cannot read them.")
+    tables: Tables
     file: File
 
 
 class Backup(Strict):
     version: Literal[1] = 1
-    at: datetime = Field(description="Moment of the backup: it has everything that was acknowledged before.")
+    at: datetime = Field(description="Moment of the backup: it has everything that the database had before.")
+    installation: str = Field(description="Installation that was backed up: a digest of its key of text ids.")
     database: DatabaseDump
     files: dict[_PATH, File] = Field(description="Manifests and logs of attempts, by their path in the artifact store.")
     blobs: tuple[File, ...] = Field(description="Content that the manifests and the registered versions name.")
-    missing: tuple[str, ...] = Field((), description="Digests of content that was missing or damaged in the artifact store already.")
+    missing: tuple[str, ...] = Field(
+        (), description="Digests of content, and paths of manifests, that were missing or damaged in the artifact store already."
+    )
 
     @property
     def name(self) -> str:

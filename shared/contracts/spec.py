@@ -105,7 +105,12 @@ class RecommenderSpec(Strict):
         if isinstance(positive, list | tuple | dict) and isinstance(feedback, dict):
             kinds = feedback.get("kinds", {})
             if isinstance(kinds, dict):
-                filled["feedback"] = {**feedback, "kinds": {**listed_kinds(positive), **kinds}}
+                listed = listed_kinds(positive)
+                changed = {
+                    name: {**listed.get(name, {}), **kind} if name in positive and isinstance(kind, dict) else kind
+                    for name, kind in kinds.items()
+                }
+                filled["feedback"] = {**feedback, "kinds": listed | changed}
         return filled
 
     @model_validator(mode="after")

@@ -441,7 +441,6 @@ def test_the_job_of_the_cronjob_backs_up_while_users_ask(release: Release, tmp_p
     (version,) = SqlRegistry(engine).list("movies")
     engine.dispose()
     assert all(FsspecArtifacts(str(home / "artifacts")).holds(file) for file in version.files.values())
-    uninstall(release)
 
 
 class Stages:

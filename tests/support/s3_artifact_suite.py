@@ -13,10 +13,10 @@ import pytest
 from shared.artifacts import FsspecArtifacts, FsspecLive, FsspecTrash, variables
 from shared.artifacts.backups import BackupStore
 from shared.artifacts.objects import BucketFiles
-from shared.contracts.backup import DatabaseKind
+from shared.contracts.backup import DatabaseKind, Tables
 from shared.contracts.stage import Manifest
 from shared.datafiles.object_store import ObjectStore
-from shared.domain.errors import Invalid, NotFound, Unavailable
+from shared.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from shared.testing.artifact_suite import NOW, ArtifactSuite
 from tests.servers.platform_process import until
 from tests.servers.s3_server import Between, S3Server
@@ -62,17 +62,20 @@ class S3ArtifactSuite(ArtifactSuite):
 
     @pytest.mark.requirement("U-11")
     def test_a_backup_in_a_bucket_restores_a_bucket(self, url: str, store: FsspecArtifacts, source: Path) -> None:
-        def dump(path: Path) -> tuple[DatabaseKind, str]:
+        def dump(path: Path) -> tuple[DatabaseKind, Tables]:
             path.write_bytes(b"a dump")
-            return "sqlite", "1"
+            return "sqlite", Tables(revision="1", readable_by="1")
 
         manifest = Manifest(run="r1", stage="etl", attempt="r1-etl-1", started=NOW, ended=NOW, files={"model": store.put(source)})
         store.publish(manifest)
         backups = BackupStore(f"{url}-backups")
-        first = backups.take(url, dump, tuple)
-        second = backups.take(url, dump, tuple)
+        first = backups.take("mine", url, dump, tuple)
+        assert backups.copied_bytes > len(b"a model") + len(b"a dump")
+        second = backups.take("mine", url, dump, tuple)
         assert backups.names() == [first.name, second.name]
-        assert backups.copied_bytes == len(b"a model") + 2 * len(b"a dump")
+        assert backups.copied_bytes == 0, "dump, manifest and model are there already"
+        with pytest.raises(Conflict, match="has backups of another installation"):
+            backups.take("other", url, dump, tuple)
         loaded: list[bytes] = []
         BackupStore(backups.url).restore(backups.open(), f"{url}-new", lambda path: loaded.append(path.read_bytes()))
         restored = FsspecArtifacts(f"{url}-new")

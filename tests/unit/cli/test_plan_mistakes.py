@@ -90,3 +90,11 @@ def test_a_category_that_no_item_has_is_noted_with_the_nearest_one(eyas, tmp_pat
         "note: serve.filter: no item of the data has 'toyz' in category; did you mean 'toys'?",
         "note: serve.filter: no item of the data has 'Titel 3' in title; did you mean 'Title 3'?",
     ]
+
+
+def test_many_absent_texts_are_counted(eyas, tmp_path: Path) -> None:
+    write_shop(tmp_path)
+    file = tmp_path / "shop.yaml"
+    file.write_text(file.read_text().replace("category != 'toys'", f"category in {[f'none {number}' for number in range(50)]}"))
+    notes = [line for line in eyas("plan", file).stdout.splitlines() if line.startswith("note: serve.filter")]
+    assert len(notes) == 6 and notes[-1] == "note: serve.filter: and 45 further texts that no item of the data has"

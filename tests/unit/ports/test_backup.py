@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, MetaData, select
+from sqlalchemy import Engine, MetaData, make_url, select, text
 
-from services.store import dumps
+from services.store import dumps, migrate
 from services.store.engine import open_engine, sqlite_url
 from services.store.installation import id_hash
+from services.store.migrate import downgrade, upgrade
 from services.store.recommenders import SqlRecommenders
 from services.store.tokens import SqlTokens
 from services.wiring import backup as wiring
@@ -121,6 +123,7 @@ def test_a_restored_platform_has_the_same_rows_and_artifacts(home: Installation,
     assert restored.backup == made.backup
     assert target.rows() == home.rows()
     assert target.files() == home.files()
+    assert oct(next((tmp_path / "backups/backups").iterdir()).stat().st_mode)[-3:] == "600", "only its owner reads it"
     again = new_home().restore(tmp_path / "backups", made.backup.name)
     assert again.copied_bytes == restored.copied_bytes > 0
 
@@ -140,8 +143,10 @@ def test_artifacts_are_copied_once(home: Installation, tmp_path: Path) -> None:
     first = home.back_up(tmp_path / "backups")
     home.publish("r2-etl-1", "rows", "more rows")
     second = home.back_up(tmp_path / "backups")
-    copied = [made.copied_bytes - made.backup.database.file.size for made in (first, second)]
-    assert copied == [len("rows" + "items" + "weights"), len("more rows")]
+    manifest = len((home.folder / "artifacts/manifests/r2-etl-1.json").read_bytes())
+    assert first.copied_bytes > first.backup.database.file.size + len("rows" + "items" + "weights")
+    again = second.backup.database.file.size if second.backup.database.file != first.backup.database.file else 0
+    assert second.copied_bytes - again == len("more rows") + manifest
 
 
 def test_what_is_published_or_collected_during_the_dump_makes_no_gap(
@@ -168,7 +173,7 @@ def test_lost_artifacts_are_named_and_all_else_is_backed_up(home: Installation, 
     lost, damaged = (file.sha256 for file in home.publish("r3-etl-1", "lost", "damaged").files.values())
     (home.folder / f"artifacts/blobs/{lost[:2]}/{lost}").unlink()
     (home.folder / f"artifacts/blobs/{damaged[:2]}/{damaged}").write_text("other")
-    assert home.back_up(tmp_path / "backups").backup.missing == (lost, damaged)
+    assert home.back_up(tmp_path / "backups").backup.missing == tuple(sorted((lost, damaged)))
     target = new_home()
     target.restore(tmp_path / "backups")
     assert target.rows() == home.rows()
@@ -178,7 +183,7 @@ def test_lost_artifacts_are_named_and_all_else_is_backed_up(home: Installation, 
 def test_data_is_never_overwritten(home: Installation, engine: Engine, new_home: Any, tmp_path: Path) -> None:
     home.back_up(tmp_path / "backups")
     before = home.rows()
-    with pytest.raises(Conflict, match=r"exists; move it away first|has data; restore into an empty database"):
+    with pytest.raises(Conflict, match=r"exists; move it away first|has data in .*recommenders; restore into an empty database"):
         home.restore(tmp_path / "backups")
     assert home.rows() == before
     used = new_home()
@@ -187,7 +192,7 @@ def test_data_is_never_overwritten(home: Installation, engine: Engine, new_home:
         SqlTokens(other)
         SqlRecommenders(other).put(spec("mine"), NOW, "owner")
         other.dispose()
-        with pytest.raises(Conflict, match="has data"):
+        with pytest.raises(Conflict, match="has data in"):
             used.restore(tmp_path / "backups")
     foreign = new_home()
     foreign.publish("r1-etl-1", "of another platform")
@@ -252,11 +257,18 @@ def test_old_backups_and_the_content_of_them_alone_are_deleted(home: Installatio
     assert target.files() == home.files()
 
 
+OTHER_TABLES = {
+    "kind": "sqlite",
+    "tables": {"revision": "0099", "readable_by": "0098"},
+    "file": {"sha256": "0" * 64, "size": 1},
+}
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"version": 2}, Invalid, "a newer release wrote this backup"),
-        ({"database": {"kind": "sqlite", "revision": "0099", "file": {"sha256": "0" * 64, "size": 1}}}, Unsupported, "does not know"),
+        ({"database": OTHER_TABLES}, Unsupported, "cannot use tables of revision '0099'"),
         ({"files": {"manifests/../../evil.json": {"sha256": "0" * 64, "size": 1}}}, Invalid, "files"),
         ({"files": {"blobs/x.json": {"sha256": "0" * 64, "size": 1}}}, Invalid, "files"),
         ("{", Damaged, "document is damaged"),
@@ -284,7 +296,96 @@ def test_a_dump_of_the_other_kind_and_places_that_are_none_are_refused(home: Ins
         home.restore(tmp_path / "nothing")
     with pytest.raises(NotFound, match="no backup '20200101T000000Z'; the newest are"):
         home.restore(tmp_path / "backups", "20200101T000000Z")
-    with pytest.raises(Invalid, match="inside the artifact store"):
-        home.back_up(home.folder / "artifacts" / "backups")
+    (tmp_path / "link").symlink_to(home.folder / "artifacts")
+    artifacts = home.folder / "artifacts"
+    for inside in (artifacts, artifacts / "b", home.folder / "x/../artifacts", tmp_path / "link", f"file://{artifacts}"):
+        with pytest.raises(Invalid, match="inside the artifact store"):
+            back_up(home.options, str(inside), None, quiet)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match=r"Not a directory; backups need a place that can be read and written"):
+        home.back_up(tmp_path / "file" / "backups")
+    with pytest.raises(Invalid, match="foo://x: no place for backups: Protocol not known: foo; name a folder or s3://"):
+        back_up(home.options, "foo://x", None, quiet)
     with pytest.raises(NotFound, match="nothing to back up"):
         Installation(tmp_path / "other", sqlite_url(tmp_path / "none.db")).back_up(tmp_path / "backups")
+
+
+def test_two_installations_do_not_share_a_place(home: Installation, new_home: Any, tmp_path: Path) -> None:
+    home.back_up(tmp_path / "backups")
+    other = new_home()
+    engine = open_engine(other.url)
+    upgrade(engine)
+    id_hash(engine)
+    engine.dispose()
+    with pytest.raises(Conflict, match="has backups of another installation; name another folder or prefix"):
+        other.back_up(tmp_path / "backups", keep=1)
+    assert len(BackupStore(str(tmp_path / "backups")).names()) == 1
+    restored = new_home()
+    restored.restore(tmp_path / "backups")
+    assert restored.back_up(tmp_path / "backups").backup.installation, "a restored installation goes on with the same place"
+
+
+def test_a_damaged_manifest_is_named_and_all_else_is_backed_up(home: Installation, tmp_path: Path) -> None:
+    (home.folder / "artifacts/manifests/r1-train-1.json").write_text("{")
+    backup = home.back_up(tmp_path / "backups").backup
+    assert backup.missing == ("manifests/r1-train-1.json",)
+    assert "manifests/r1-etl-1.json" in backup.files
+
+
+def test_a_database_of_an_older_release_is_backed_up(home: Installation, engine: Engine, new_home: Any, tmp_path: Path) -> None:
+    """A newer release is installed already; the database is not migrated yet."""
+    downgrade(engine, "catalogue_seeds")
+    tables = home.back_up(tmp_path / "backups").backup.database.tables
+    assert (tables.revision, tables.readable_by) == ("catalogue_seeds", "catalogue_seeds")
+    target = new_home()
+    target.restore(tmp_path / "backups")
+    assert target.rows()["recommenders"] == home.rows()["recommenders"]
+
+
+def test_a_release_restores_tables_of_a_newer_one_that_it_can_use(
+    home: Installation, new_home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = shutil.copytree(migrate._MIGRATIONS, tmp_path / "migrations")
+    shutil.copy(Path(__file__).parents[2] / "support/newer_release/0004_notes.py", newer / "versions")
+    with monkeypatch.context() as release:
+        release.setattr(migrate, "_MIGRATIONS", newer)
+        engine = open_engine(home.url)
+        upgrade(engine)
+        engine.dispose()
+    assert home.back_up(tmp_path / "backups").backup.database.tables.revision == "notes"
+    target = new_home()
+    target.restore(tmp_path / "backups")
+    assert target.rows() == home.rows()
+
+
+def test_tables_of_others_in_the_same_database_stay_as_they_are(home: Installation, new_home: Any, tmp_path: Path, database: str) -> None:
+    if database == "sqlite":
+        return  # one file for each platform
+    for installation in (home, new_home()):
+        engine = open_engine(installation.url)
+        with engine.begin() as connection:
+            connection.execute(text("CREATE TABLE orders (number INTEGER)"))
+            connection.execute(text("INSERT INTO orders VALUES (1)"))
+        engine.dispose()
+    home.back_up(tmp_path / "backups")
+    engine = open_engine(installation.url)
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO orders VALUES (2)"))
+    engine.dispose()
+    installation.restore(tmp_path / "backups")
+    assert installation.rows()["orders"] == ["(1,)", "(2,)"]
+    assert installation.rows()["recommenders"] == home.rows()["recommenders"]
+
+
+def test_no_secret_of_the_url_is_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "pg_dump"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\ncat "$PGSERVICEFILE" > {tmp_path}/service\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    url = make_url("postgresql://eyas:hunter2@db:5433/films?sslmode=require&sslpassword=hunter3")
+    dumps._run(url, "pg_dump", "--file=x")
+    assert "hunter" not in (tmp_path / "arguments").read_text()
+    assert (tmp_path / "service").read_text().splitlines() == [
+        *("[eyas]", "connect_timeout=10", "host=db", "port=5433", "user=eyas", "password=hunter2", "dbname=films"),
+        *("sslmode=require", "sslpassword=hunter3"),
+    ]

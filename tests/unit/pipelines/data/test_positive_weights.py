@@ -41,8 +41,9 @@ def test_texts_have_weights_and_their_kinds_of_events_too(tmp_path: Path) -> Non
         "view": ("never", 1.0),
     }
     assert weighted.feedback.conversions() == {"purchase"}
-    chosen = shop(tmp_path, feedback={"kinds": {"purchase": {"weight": 7}}}).feedback
-    assert chosen.weights()["purchase"] == 7
+    chosen = shop(tmp_path, feedback={"kinds": {"purchase": {"weight": 7}, "click": {"conversion": True}}}).feedback
+    assert (chosen.weights()["purchase"], chosen.weights()["click"]) == (7, 0.5)
+    assert chosen.conversions() == {"purchase", "click"}, "a change of one field keeps the others"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +105,11 @@ def test_rows_of_files_and_events_carry_their_weight_and_a_warm_run_knows_the_ea
     assert len(after) >= len(history)
     assert after.join(history, on=["user", "item"], suffix="_before").filter(pl.col("weight") < pl.col("weight_before")).is_empty()
 
-    plain = etl(shop(tmp_path, ["purchase", "click"]), inputs=inputs).files
-    assert "weight" not in pl.read_parquet_schema(plain["train.parquet"])
+    flat = shop(tmp_path, ["purchase", "click"])
+    assert "weight" not in pl.read_parquet_schema(etl(flat, inputs={**inputs, "parent": parent}, mode="warm").files["history.parquet"])
+    frame.with_columns(pl.lit(9.0).alias("label.weight")).write_parquet(tmp_path / "ratings.parquet")
+    plain = etl(flat, inputs=inputs).files
+    assert "weight" not in pl.read_parquet_schema(plain["train.parquet"]), "only a spec gives weights"
     parent = {name: artifacts.put(path) for name, path in plain.items()}
     changed = pl.read_parquet(etl(recommender, inputs={**inputs, "parent": parent}, mode="warm").files["history.parquet"])
     assert set(changed["weight"]) == {1, 5}
