@@ -53,7 +53,9 @@ def backups(source: BackupPlace, as_json: AsJson = False) -> None:
 def restore(
     source: BackupPlace,
     home: HomeOption = None,
-    name: Annotated[str | None, typer.Option("--backup", help="Name of the backup. Default: the newest.", show_default=False)] = None,
+    backup_name: Annotated[
+        str | None, typer.Option("--backup", help="Name of the backup. Default: the newest.", show_default=False)
+    ] = None,
     artifacts_only: Annotated[
         bool, typer.Option("--artifacts-only", help="Keep the database; restore the artifacts that are missing.")
     ] = False,
@@ -62,7 +64,7 @@ def restore(
     """Restore a backup into a database without data, while no platform runs. Exit code 1: restored, but the backup lacks files."""
     from services.wiring import backup as wiring
 
-    _report(wiring.restore(_options(home), source, name, artifacts_only, _Progress()), as_json, "restored")
+    _report(wiring.restore(_options(home), source, backup_name, artifacts_only, _Progress()), as_json, "restored")
 
 
 def _options(home: Path | None) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import make_url
 
+from services.store import dumps
 from shared.artifacts.backups import BackupStore
 from tests.platform.conftest import Copy
 from tests.servers.platform_process import PlatformProcess, until
@@ -169,3 +171,17 @@ def test_a_lost_part_comes_back(copy_of_trained: Copy, tmp_path: Path) -> None:
         assert picture(platform)["answers"] == before
         assert platform.stop() == 0
     assert BackupStore(backups).names()
+
+
+def test_no_secret_of_the_url_is_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "pg_dump"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\ncat "$PGSERVICEFILE" > {tmp_path}/service\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    url = make_url("postgresql://eyas:hunter2@db:5433/films?sslmode=require&sslpassword=hunter3")
+    dumps._run(url, "pg_dump", "--file=x")
+    assert "hunter" not in (tmp_path / "arguments").read_text()
+    assert (tmp_path / "service").read_text().splitlines() == [
+        *("[eyas]", "connect_timeout=10", "host=db", "port=5433", "user=eyas", "password=hunter2", "dbname=films"),
+        *("sslmode=require", "sslpassword=hunter3"),
+    ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, MetaData, make_url, select, text
+from sqlalchemy import Engine, MetaData, select, text
 
 from services.store import dumps, migrate
 from services.store.engine import open_engine, sqlite_url
@@ -375,17 +375,3 @@ def test_tables_of_others_in_the_same_database_stay_as_they_are(home: Installati
     installation.restore(tmp_path / "backups")
     assert installation.rows()["orders"] == ["(1,)", "(2,)"]
     assert installation.rows()["recommenders"] == home.rows()["recommenders"]
-
-
-def test_no_secret_of_the_url_is_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "pg_dump"
-    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\ncat "$PGSERVICEFILE" > {tmp_path}/service\n')
-    program.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    url = make_url("postgresql://eyas:hunter2@db:5433/films?sslmode=require&sslpassword=hunter3")
-    dumps._run(url, "pg_dump", "--file=x")
-    assert "hunter" not in (tmp_path / "arguments").read_text()
-    assert (tmp_path / "service").read_text().splitlines() == [
-        *("[eyas]", "connect_timeout=10", "host=db", "port=5433", "user=eyas", "password=hunter2", "dbname=films"),
-        *("sslmode=require", "sslpassword=hunter3"),
-    ]

@@ -189,8 +189,11 @@ def states(fleet: TritonFleet) -> dict[str, str]:
 
 def look(fleet: TritonFleet, clock: Clock, seconds: float = replica.LOOK_EVERY) -> None:
     clock.now += seconds
-    fleet.ensure_running()
-    fleet.ensure_running()  # what the first one asked for has been done
+    for _ in range(2):  # the second look sees what the first one asked for
+        fleet.ensure_running()
+        for member in fleet._members.values():
+            for thread in (member._hand, member._watcher):
+                thread.submit(lambda: None).result(10)  # all work before it is done
 
 
 @pytest.mark.requirement("C-05")

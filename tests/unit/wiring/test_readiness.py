@@ -71,7 +71,7 @@ def test_a_migration_does_not_begin_empty_either(tmp_path: Path, monkeypatch: py
     (home.artifacts / "manifests" / "r1-etl-1.json").write_text("{}")
     monkeypatch.setenv("EYAS_HOME", str(home.folder))
     with pytest.raises(Invalid, match="is missing or empty"):
-        migrate()
+        migrate(None)
     assert not home.database.exists()
 
 
