@@ -46,7 +46,11 @@ def _softmax(users: Any, items: Any, codes: Any, chances: Any) -> float:
 
 def _in_batch(users: Any, items: Any, codes: list[int], chances: Any) -> float:
     """As the step computes it."""
-    targets = {"items": np.array(codes, np.int32), "chances": np.asarray(chances, np.float32)[codes]}
+    targets = {
+        "items": np.array(codes, np.int32),
+        "chances": np.asarray(chances, np.float32)[codes],
+        "weights": np.ones(len(codes), np.float32),
+    }
     return float(neural_model.in_batch()([np.asarray(users, np.float32), np.asarray(items, np.float32)], targets))
 
 
