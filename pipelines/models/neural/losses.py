@@ -48,7 +48,8 @@ class Logistic:
         from keras import ops
 
         logits = outputs[0][:, 0]
-        return ops.mean(ops.softplus(logits) * ops.where(targets > 0, targets, 1.0) - logits * targets)
+        weights = targets + ops.cast(targets <= 0, "float32")  # without a number that a device would wait for
+        return ops.mean(ops.softplus(logits) * weights - logits * targets)
 
 
 @dataclass(frozen=True, eq=False)
