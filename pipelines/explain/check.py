@@ -104,7 +104,7 @@ def _check_columns(spec: RecommenderSpec, reach: ReadableRoots, faults: _Faults)
 
 
 def _check_source(place: Place, field: str, wanted: dict[str, str | None], reach: ReadableRoots, faults: _Faults) -> None:
-    """Opens a source. `wanted`: columns by the field that names them; None for a field that is absent."""
+    """Opens a source, and records a fault for each missing column. `wanted`: the column that each field names; None for an absent field."""
     with faults.of(field):
         columns = open_source(place, reach, (), spare=True).frame.collect_schema().names()
         missing = {name: column for name, column in wanted.items() if column is not None and column not in columns}

@@ -1,4 +1,4 @@
-"""`backup`, `backups`, `restore`: copies of a platform's database and artifacts."""
+"""The commands `backup`, `backups` and `restore`: copies of a platform's database and artifacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dump and load of a database, by the tools of its kind: SQLite's online backup; pg_dump and pg_restore. Each dump is one snapshot.
+"""Dumps a database to a file, and loads it again: with SQLite's online backup, or with pg_dump and pg_restore. A dump is one snapshot.
 
 Of a PostgreSQL database only the platform's own tables are dumped and loaded. Its tools get the connection by a file that only the owner
 can read: other users can see command lines.
@@ -31,19 +31,17 @@ _LOCK_WAIT = "60s"
 
 
 def dump(url: str, password: str | None, names: Sequence[str], to: Path) -> tuple[DatabaseKind, Tables]:
-    """Writes a dump of the tables of these names; returns the database's kind and the revision of its tables. Writers continue."""
-    parsed = _parsed(url, password)
+    """Writes a dump of the platform's tables, whose names are `names`, while writers continue. Returns the database's kind and the revision
+    of its tables."""
+    parsed, before = _parsed(url, password), _tables(url, password)
     if _is_sqlite(parsed):
         _copy(sqlite.database_file(parsed), to)
-        return "sqlite", _tables(open_engine(URL.create("sqlite", database=str(to)).render_as_string()))
-    before = _tables(open_engine(url, password))
-    chosen = [f"--table={name}" for name in (*names, VERSIONS)]
-    _run(
-        parsed, "pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--lock-wait-timeout={_LOCK_WAIT}", f"--file={to}", *chosen
-    )
-    if _tables(open_engine(url, password)) != before:
+    else:
+        chosen = [f"--lock-wait-timeout={_LOCK_WAIT}", f"--file={to}", *(f"--table={name}" for name in (*names, VERSIONS))]
+        _run(parsed, "pg_dump", "--format=custom", "--no-owner", "--no-privileges", *chosen)
+    if _tables(url, password) != before:
         raise Unavailable("the database was migrated during the dump; make the backup again")
-    return "postgresql", before
+    return "sqlite" if _is_sqlite(parsed) else "postgresql", before
 
 
 def load(url: str, password: str | None, path: Path) -> None:
@@ -111,8 +109,9 @@ def _copy(source: Path, to: Path) -> None:
         raise Unavailable(f"database {source} cannot be copied: {error}") from None
 
 
-def _tables(engine: Engine) -> Tables:
+def _tables(url: str, password: str | None) -> Tables:
     """Returns the revision of the tables, and the oldest revision whose code can use them."""
+    engine = open_engine(url, password)
     try:
         with engine.connect() as connection:
             return Tables(revision=_revision(connection), readable_by=readable_by(connection) or _revision(connection))

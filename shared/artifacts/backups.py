@@ -122,7 +122,7 @@ class BackupStore:
                 load(dump)
 
     def prune(self, keep: int, now: datetime) -> Sequence[str]:
-        """Deletes all but the newest `keep` backups, and the content that no other backup names; returns the deleted names."""
+        """Keeps the newest `keep` backups, and deletes the older ones with the content that only they need. Returns their names."""
         names = self.names()
         old_names = names[: max(0, len(names) - keep)]
         needed = {digest for name in names[len(old_names) :] for digest in self.open(name).contents()}

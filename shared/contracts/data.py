@@ -37,7 +37,7 @@ class Interactions(Place):
 
 
 class Table(Place):
-    """Table with one row per key."""
+    """Source of a table that has one row for each key."""
 
     key: Column = Field(description="Column that joins the table with the interactions.")
     validate_: ValidateTable = Field(

@@ -50,7 +50,14 @@ BUILT_IN: Mapping[str, Kind] = {
 }
 
 
-def listed_kinds(positive: Sequence[Any] | Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
+def kinds_with_listed(kinds: Mapping[str, Any], positive: Sequence[Any] | Mapping[Any, Any]) -> dict[str, Any]:
+    """Returns a spec's `kinds`, and those that the label lists. If a kind is in both, the spec's fields replace the listed ones."""
+    listed = _listed_kinds(positive)
+    both = {name: {**listed[name], **kinds[name]} for name in listed if name in positive and isinstance(kinds.get(name), Mapping)}
+    return {**listed, **kinds, **both}
+
+
+def _listed_kinds(positive: Sequence[Any] | Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
     """Returns the kinds of events where the label has listed texts: positive if listed, with the weight if it has one, else never."""
     texts = [value for value in positive if isinstance(value, str)]
     if not texts:

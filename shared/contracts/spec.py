@@ -33,7 +33,7 @@ from shared.contracts.features import (
     operator_kind,
     with_calendar,
 )
-from shared.contracts.feedback import Feedback, listed_kinds
+from shared.contracts.feedback import Feedback, kinds_with_listed
 from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
@@ -105,12 +105,7 @@ class RecommenderSpec(Strict):
         if isinstance(positive, list | tuple | dict) and isinstance(feedback, dict):
             kinds = feedback.get("kinds", {})
             if isinstance(kinds, dict):
-                listed = listed_kinds(positive)
-                changed = {
-                    name: {**listed.get(name, {}), **kind} if name in positive and isinstance(kind, dict) else kind
-                    for name, kind in kinds.items()
-                }
-                filled["feedback"] = {**feedback, "kinds": listed | changed}
+                filled["feedback"] = {**feedback, "kinds": kinds_with_listed(kinds, positive)}
         return filled
 
     @model_validator(mode="after")

@@ -6,15 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from sqlalchemy import make_url
 
@@ -24,51 +22,9 @@ from tests.platform.conftest import Copy
 from tests.servers.platform_process import PlatformProcess, until
 from tests.servers.postgres_server import Server
 from tests.support.platform_world import quick_spec, write_world
+from tests.support.request_load import Load, is_answered
 
 pytestmark = [pytest.mark.requirement("U-11"), pytest.mark.timeout(600)]
-RATE = 50
-
-
-class Load:
-    """Half of the requests ask for items, half send an event; `RATE` a second. `acknowledged`: time of the answer by the event's id."""
-
-    def __init__(self, platform: PlatformProcess) -> None:
-        self._client = httpx.Client(base_url=platform.client.base_url, headers=platform.client.headers, timeout=20)
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._send)
-        self.acknowledged: dict[str, datetime] = {}
-        self.failures: list[str] = []
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._ends.set()
-        self._thread.join()
-        self._client.close()
-
-    def _send(self) -> None:
-        number = 0
-        while not self._ends.wait(2 / RATE):
-            number += 1
-            answer = self._client.post("/v1/recommend/movies", json={"user": number % 300 + 1, "k": 5})
-            if not answer.is_success:
-                self.failures.append(answer.text)
-                continue
-            event = {
-                "id": f"e{number}",
-                "recommender": "movies",
-                "user": number % 300 + 1,
-                "item": answer.json()["items"][number % 5]["item"],
-                "value": 5,
-                "request_id": answer.json()["request_id"],
-            }
-            stored = self._client.post("/v1/events", json={"events": [event]})
-            if stored.is_success:
-                self.acknowledged[f"e{number}"] = datetime.now(UTC)
-            else:
-                self.failures.append(stored.text)
 
 
 def eyas(environment: Mapping[str, str], *words: str) -> Any:
@@ -76,12 +32,6 @@ def eyas(environment: Mapping[str, str], *words: str) -> Any:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def is_answered(platform: PlatformProcess) -> bool:
-    """Asks for a trial, which no KPI counts."""
-    answer = platform.client.post("/v1/recommend/movies", json={"user": 1}, params={"trial": "true"})
-    return answer.is_success and answer.json()["fallback"] is None
 
 
 def picture(platform: PlatformProcess) -> dict[str, Any]:

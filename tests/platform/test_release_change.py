@@ -12,9 +12,9 @@ import pytest
 
 from services.store.engine import sqlite_url
 from tests.platform.conftest import Copy
-from tests.platform.test_backup import Load, is_answered
 from tests.servers.platform_process import PlatformProcess, until
 from tests.support.document_runner import copy
+from tests.support.request_load import Load, is_answered
 
 MIGRATION = Path(__file__).parents[1] / "support/newer_release/0004_notes.py"
 

@@ -63,7 +63,7 @@ def take(platform: PlatformProcess, to: Path, only: str) -> int:
                     problems = [*someone.wrong, *someone.misfits(), *(someone.hurdles() if width == WIDTHS[0] else [])]
                     problems += [f"answered {answer.status}"] if answer.status != (404 if path == "/nowhere" else 200) else []
                     someone.wrong.clear()
-                    faults = [one for one in problems if path != "/nowhere" or "404" not in one]
+                    faults = [problem for problem in problems if path != "/nowhere" or "404" not in problem]
                     wrong += bool(faults)
                     sys.stdout.write(f"{theme} {width} {path}{''.join(f'{chr(10)}    {one}' for one in faults)}\n")
                 context.close()

@@ -177,15 +177,7 @@ securityContext:
   value: /run/eyas/token/token
 - name: EYAS_TRITON
   value: dns:{{ include "eyas.name" . }}-tritons:8001
-{{- include "eyas.databaseEnv" . }}
-{{- with include "eyas.artifacts" . }}
-- name: EYAS_ARTIFACTS_URL
-  value: {{ . }}
-{{- end }}
-{{- range $name, $value := include "eyas.artifactsEnv" . | fromJson }}
-- name: {{ $name }}
-  value: {{ $value | quote }}
-{{- end }}
+{{- include "eyas.stateEnv" . }}
 {{- with include "eyas.events" . }}
 - name: EYAS_EVENTS
   valueFrom:
@@ -220,6 +212,19 @@ securityContext:
 {{- define "eyas.tlsMount" -}}
 {{- if .Values.triton.tls.enabled -}}
 - { name: triton-tls, mountPath: /run/eyas/triton-tls, readOnly: true }
+{{- end }}
+{{- end }}
+
+{{- /* Where database and artifacts are. */ -}}
+{{- define "eyas.stateEnv" -}}
+{{- include "eyas.databaseEnv" . }}
+{{- with include "eyas.artifacts" . }}
+- name: EYAS_ARTIFACTS_URL
+  value: {{ . }}
+{{- end }}
+{{- range $name, $value := include "eyas.artifactsEnv" . | fromJson }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
 {{- end }}
 {{- end }}
 

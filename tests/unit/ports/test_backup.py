@@ -68,9 +68,9 @@ class Installation:
         metadata = MetaData()
         metadata.reflect(engine)
         with engine.connect() as connection:
-            found = {name: sorted(map(repr, connection.execute(select(table)))) for name, table in metadata.tables.items()}
+            rows_by_table = {name: sorted(map(repr, connection.execute(select(table)))) for name, table in metadata.tables.items()}
         engine.dispose()
-        return found
+        return rows_by_table
 
     def files(self) -> dict[str, bytes]:
         root = self.folder / "artifacts"

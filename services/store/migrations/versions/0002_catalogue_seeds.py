@@ -42,7 +42,7 @@ def _names(attributes: str) -> list[str]:
 
 
 def losses(connection: sa.Connection) -> str:
-    """Nothing: names and seeds follow from the items, and are made again."""
+    """Returns an empty text: an upgrade computes the names and seeds again from the items."""
     return ""
 
 

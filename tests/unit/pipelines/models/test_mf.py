@@ -61,10 +61,10 @@ def test_each_user_is_the_exact_solution_of_its_equation(monkeypatch: pytest.Mon
     rated = np.zeros((USERS, ITEMS))
     rated[liked.users, liked.items] = 1 if liked.weights is None else liked.weights
     for user in range(USERS):
-        mine, weights = items[rated[user] > 0].astype(float), rated[user][rated[user] > 0]
+        vectors, weights = items[rated[user] > 0].astype(float), rated[user][rated[user] > 0]
         strength = terms.regularisation * (weights.sum() + terms.unobserved * ITEMS)
-        left = (mine.T * weights) @ mine + terms.unobserved * items.T.astype(float) @ items + strength * np.eye(8)
-        np.testing.assert_allclose(factors.users[user], np.linalg.solve(left, weights @ mine), rtol=2e-3, atol=2e-4)
+        left = (vectors.T * weights) @ vectors + terms.unobserved * items.T.astype(float) @ items + strength * np.eye(8)
+        np.testing.assert_allclose(factors.users[user], np.linalg.solve(left, weights @ vectors), rtol=2e-3, atol=2e-4)
 
 
 @pytest.mark.requirement("U-04")
