@@ -29,14 +29,18 @@ from tests.support.promql import TRITON
 
 EMPTY: Mapping[str, str] = {
     "pipelines: Dead letters (A)": "no run gives up: that takes three attempts with pauses between them",
-    "platform: Failed passes (A)": "nothing is away",
     "platform: Rejected by a limit (A)": "nobody asks for more than a limit allows",
     "platform: Lost impressions (A)": "the database is never away for long enough",
-    "serving: Errors (A)": "each request is answered, if need be with popular items",
-    "serving: Unfiltered (A)": "the event log is never away",
     "serving: Unusable indexes (A)": "none is damaged",
 }
-"""What a platform that is well has no answer to."""
+"""Questions that a healthy platform has no answer to, and why."""
+
+SLOW: Mapping[str, str] = {
+    "platform: Failed passes (A)": "a pass may wait too long for the database",
+    "serving: Errors (A)": "a request may not be answered in time",
+    "serving: Unfiltered (A)": "the event log may take more than two seconds",
+}
+"""Questions that a healthy platform answers only if its machine is slow at some moment, and why."""
 
 
 class Prometheus(Daemon):
@@ -147,8 +151,9 @@ def test_a_prometheus_that_has_watched_a_platform_live_answers_every_question(
             users.come()
             return {str(one) for one in questions if not prometheus.answers(one.question)}
 
-        until("all are answered but what can't be", lambda: unanswered() <= EMPTY.keys())
-        assert unanswered() == EMPTY.keys(), "it is answered: take it off the list"
+        until("all questions that can be answered are", lambda: unanswered() <= EMPTY.keys() | SLOW.keys())
+        assert unanswered() >= EMPTY.keys(), "it is answered: take it off the list"
+        assert SLOW.keys() <= {str(question) for question in questions}
         for metric, label in choices():
             assert set(prometheus.choices(metric, label)) == {"movies", BROKEN}
         caught(prometheus, questions[0])
