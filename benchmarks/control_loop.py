@@ -23,6 +23,7 @@ from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache
 from services.control.worker_loop import Loop
 from services.eventlog.days import SqlEventDays
+from services.eventlog.deletion import SqlEventDeletion
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.installation import id_hash
@@ -81,7 +82,9 @@ class Plane:
         self.stages, clock = Stages(artifacts), Clock()
         outputs, registry = SqlStageOutputs(self.engine), SqlRegistry(self.engine)
         bases = StageCache(self.runs, registry, artifacts, outputs, DataFiles(()), "a benchmark")
-        snapshots = Snapshots(SqlEventLog(self.engine), SqlEventDays(self.engine), artifacts, id_hash(self.engine))
+        snapshots = Snapshots(
+            SqlEventLog(self.engine), SqlEventDays(self.engine), SqlEventDeletion(self.engine), artifacts, id_hash(self.engine)
+        )
         recommenders = SqlRecommenders(self.engine)
         kind = Runs(
             rollouts,

@@ -16,6 +16,7 @@ from services.control.archive import EventArchive
 from services.control.compaction import Compactor
 from services.control.snapshots import Snapshots
 from services.eventlog.days import SqlEventDays
+from services.eventlog.deletion import SqlEventDeletion
 from services.eventlog.sql import SqlEventLog
 from services.eventlog.tables import impressions, interactions
 from services.executors.local import LocalExecutor
@@ -52,7 +53,7 @@ def days_of_events(folder: Path, engine: Engine, spec: RecommenderSpec, count: i
     _fill(engine, spec.name, count)
     store, world = FsspecArtifacts(str(folder / "artifacts")), _World(spec)
     log, days = SqlEventLog(engine), SqlEventDays(engine)
-    snapshots, scratch = Snapshots(log, days, store, id_hash(engine)), folder / "scratch"
+    snapshots, scratch = Snapshots(log, days, SqlEventDeletion(engine), store, id_hash(engine)), folder / "scratch"
     exporting, files = timed(lambda: snapshots.take(spec.name, None, _NOW))
     reading, before = timed(lambda: _read(store, files, scratch / "csv", spec))
     executor = LocalExecutor(folder / "work", {"etl": "pipelines.stages.etl"})

@@ -34,6 +34,7 @@ from services.control.runs import AllowLists, Runs
 from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
+from services.eventlog.deletion import SqlEventDeletion
 from services.eventlog.drift_samples import SqlDriftSamples
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
@@ -230,7 +231,7 @@ class Platform:
         self.monitor = Monitor(self.recommenders, self.routes, self.registry, events, SqlDriftSamples(engine), artifacts, clock)
         self._placement = Placement(self.routes, self.rollouts, self.registry, server, clock, warmth(self.recommenders))
         bases = StageCache(self.runs, self.registry, artifacts, SqlStageOutputs(engine), DataFiles(roots), code_version())
-        snapshots = Snapshots(events, SqlEventDays(engine), artifacts, id_hash(engine))
+        snapshots = Snapshots(events, SqlEventDays(engine), SqlEventDeletion(engine), artifacts, id_hash(engine))
         runs = Runs(
             self.rollouts, self.stages, snapshots, clock, AllowLists(roots), bases, Admissions(self.runs, clock, 1), self.recommenders
         )

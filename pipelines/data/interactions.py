@@ -7,6 +7,7 @@ positives.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
@@ -104,15 +105,19 @@ def from_file(source: SourceRows, spec: RecommenderSpec, extra: Mapping[str, str
     )
 
 
-def from_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kinds: IdKinds = UNFIXED) -> pl.LazyFrame:
-    return plain_events(read_events(stretches, spec, kinds))
+def from_events(
+    stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kinds: IdKinds = UNFIXED, since: datetime | None = None
+) -> pl.LazyFrame:
+    return plain_events(read_events(stretches, spec, kinds, since))
 
 
-def read_events(stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kinds: IdKinds = UNFIXED) -> pl.LazyFrame:
+def read_events(
+    stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kinds: IdKinds = UNFIXED, since: datetime | None = None
+) -> pl.LazyFrame:
     """Reads the platform's feedback, oldest first, with its label. Each group of files is a CSV or the parts of a day. Drops kinds that are
     never positive or unknown to the spec; events older than kinds are positive if they have no value. Text ids stay in the
     columns `id.user` and `id.item`. Drops events whose ids are of another kind: an earlier recommender of the same name received them."""
-    events = _read_stretches(stretches).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
+    events = _read_stretches(stretches, since).with_columns(_judged(spec).alias(JUDGED)).filter(pl.col(JUDGED).is_not_null())
     if spec.weighted:
         events = events.with_columns(weight=_weight_of(pl.col("kind"), spec.feedback.weights()))
     for entity in ("user", "item"):
@@ -126,13 +131,14 @@ def plain_events(events: pl.LazyFrame) -> pl.LazyFrame:
     return events.select("user", "item", pl.selectors.by_name(text_of("user"), "weight", require_all=False), "time", label=JUDGED)
 
 
-def views_from_events(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
+def views_from_events(stretches: Sequence[Sequence[Path]], since: datetime | None) -> pl.LazyFrame:
     """Returns the platform's page views: user, item (a page's key) and time."""
-    return _read_stretches(stretches).filter((pl.col("kind") == PAGE) & is_page(pl.col("item"))).select("user", "item", "time")
+    return _read_stretches(stretches, since).filter((pl.col("kind") == PAGE) & is_page(pl.col("item"))).select("user", "item", "time")
 
 
-def _read_stretches(stretches: Sequence[Sequence[Path]]) -> pl.LazyFrame:
-    return pl.concat([_exported(stretch[0]) if stretch[0].suffix == ".csv" else day_of(stretch) for stretch in stretches])
+def _read_stretches(stretches: Sequence[Sequence[Path]], since: datetime | None) -> pl.LazyFrame:
+    events = pl.concat([_exported(stretch[0]) if stretch[0].suffix == ".csv" else day_of(stretch) for stretch in stretches])
+    return events if since is None else events.filter(pl.col("time") >= since.timestamp())
 
 
 def _exported(path: Path) -> pl.LazyFrame:

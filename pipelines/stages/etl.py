@@ -181,7 +181,7 @@ def _full(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
         context.log.info("events: joined events=%d", facts["events"])
         frame = pl.concat([frame, admitted.events], how="diagonal")
         digests += _digests(context)
-        pages = pl.concat([pages, views_from_events(stretches)]) if pages is not None else None
+        pages = pl.concat([pages, views_from_events(stretches, None)]) if pages is not None else None
     facts["dropped"] = admitted.dropped
     pages = _since(context, pages, frame) if pages is not None else None
     return Interactions(_since(context, frame, frame), source.name, tuple(digests), facts, extra, admitted.facts, pages, source.table)
@@ -190,8 +190,8 @@ def _full(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
 def _warm(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Interactions:
     if not context.has("parent", FEATURES):
         raise Invalid("retrain.mode: a warm run needs a parent run; start a full run")
-    spec, stretches = context.spec.recommender, _events(context)
-    events = read_events(stretches, spec, reach.kinds) if stretches else None
+    spec, stretches, events_since = context.spec.recommender, _events(context), context.spec.events_since
+    events = read_events(stretches, spec, reach.kinds, events_since) if stretches else None
     count = int(events.select(pl.len()).collect().item()) if events is not None else 0
     if events is None or count < MIN_EVENTS:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}; wait, or start a full run")
@@ -200,7 +200,7 @@ def _warm(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
     extra = load_graph(context.fetcher("parent")).extra
     blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in extra.items()]
     facts = {"events": count, "dropped": admitted.dropped}
-    pages = _since(context, views_from_events(stretches), admitted.events) if spec.schema_.page else None
+    pages = _since(context, views_from_events(stretches, events_since), admitted.events) if spec.schema_.page else None
     frame = _since(context, admitted.events.with_columns(blank), admitted.events)
     return Interactions(frame, EVENTS, _digests(context), facts, extra, admitted.facts, pages)
 
@@ -228,7 +228,8 @@ def _item_sources(context: Context, reach: ReadableRoots) -> list[pl.LazyFrame]:
     key, text = spec.schema_.item, text_of(spec.schema_.item)
     stretches = _events(context) if spec.data.interactions.also == "events" or context.spec.mode == "warm" else []
     columns = {"item": key, text_of("item"): text}
-    frames = [read_events(stretches, spec, reach.kinds).rename(columns, strict=False)] if stretches else []
+    events_since = context.spec.events_since
+    frames = [read_events(stretches, spec, reach.kinds, events_since).rename(columns, strict=False)] if stretches else []
     if context.has("parent", "items.parquet"):
         frames.append(pl.scan_parquet(context.fetch("parent", "items.parquet")))
     return [frame.select(pl.selectors.by_name(key, text, require_all=False)) for frame in frames]

@@ -174,11 +174,13 @@ class Runs:
         if name != "etl":
             self._fix_ids(record, following)
         ids = self._recommenders.get(record.recommender).ids
+        events_since = None
         if name == "etl" and ids != _INTEGERS:
             inputs["ids"] = self._snapshots.id_key()
         if name == "etl" and takes_events(record, spec):
             assert following.attempt_since is not None
-            inputs["events"] = self._snapshot(record, following.attempt_since)
+            events_since = self._events_since(record)
+            inputs["events"] = self._snapshots.take(record.recommender, events_since, following.attempt_since)
         if name == "etl" and spec.data.users is not None:
             assert following.attempt_since is not None
             values = self._snapshots.values(record.recommender, following.attempt_since)
@@ -195,6 +197,7 @@ class Runs:
             attempt=effect.attempt,
             recommender=spec,
             inputs=inputs,
+            events_since=events_since,
             mode=record.spec.mode,
             ids=ids,
             answers=answers,
@@ -221,13 +224,11 @@ class Runs:
         before = window(not_seen) if not_seen is not None else timedelta(0)
         return self._snapshots.answers(spec.name, answers.since, answers.until, None if before is None else answers.since - before)
 
-    def _snapshot(self, record: RunRecord, until: datetime) -> Files:
-        """Returns the platform's own events: all, or for a warm run those since the parent's snapshot."""
-        since = None
+    def _events_since(self, record: RunRecord) -> datetime | None:
+        """Returns the time of the parent's snapshot for a warm run, else None: all events."""
         if record.spec.mode == "warm" and record.spec.serving is not None:
-            parent = self._registry.get(record.recommender, record.spec.serving)
-            since = parent.lineage.snapshot
-        return self._snapshots.take(record.recommender, since, until)
+            return self._registry.get(record.recommender, record.spec.serving).lineage.snapshot
+        return None
 
     def _register(self, record: RunRecord, following: RunStatus) -> None:
         self._fix_ids(record, following)

@@ -1,13 +1,15 @@
 """Snapshots for a run, as files: the platform's events (compacted days, and the rest from the log) and feature values of users.
 
-A day's files are used only while they hold as many rows as the log has of that day; so the content doesn't depend on compaction.
+A day's files are used if they hold as many rows as the database had of that day; so the content doesn't depend on compaction, nor on the
+deletion of old days.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 
 from services.control.archive import ArchivePart, EventArchive, rows_of
@@ -16,7 +18,8 @@ from shared.contracts.online import USERS, history_name
 from shared.contracts.stage import ID_KEY, Files
 from shared.domain.archive import TimePart, stretches
 from shared.domain.entity_ids import IdHash
-from shared.ports import ArtifactStore, Catalogue, EventDays, EventLog, FeatureHistory
+from shared.domain.errors import Damaged
+from shared.ports import ArtifactStore, Catalogue, EventDays, EventDeletion, EventLog, FeatureHistory
 
 EVENTS = "events.csv"
 MOST_ANSWERS = 1_000_000
@@ -28,6 +31,7 @@ class Snapshots:
         self,
         events: EventLog,
         days: EventDays,
+        deletion: EventDeletion,
         artifacts: ArtifactStore,
         ids: IdHash,
         history: FeatureHistory | None = None,
@@ -39,16 +43,28 @@ class Snapshots:
         self._catalogue = catalogue
         self._events = events
         self._days = days
+        self._deletion = deletion
         self._artifacts = artifacts
         self._archive = EventArchive(artifacts)
 
     def take(self, recommender: str, since: datetime | None, until: datetime) -> Files:
         """Returns interactions of [since, until): `events.csv`, or stretches of time with sorted names, each a CSV or the parts of a
-        day."""
-        compacted_days = self._compacted_days(recommender, "interactions")
-        stored = self._days.counts(recommender, "interactions", until) if compacted_days else {}
+        day. The first day may have rows before `since`."""
+        return self._settled(recommender, "interactions", partial(self._take, recommender, since, until))
+
+    def _settled(self, recommender: str, table: EventTable, read: Callable[[date | None], Files]) -> Files:
+        """Reads with the first day that is not deleted; again if days were deleted meanwhile, because a file may lack rows of them."""
+        while True:
+            deleted_before = self._deletion.marks(recommender, table).deleted_before
+            files = read(deleted_before)
+            if self._deletion.marks(recommender, table).deleted_before == deleted_before:
+                return files
+
+    def _take(self, recommender: str, since: datetime | None, until: datetime, deleted_before: date | None) -> Files:
+        compacted_days = self._compacted_days(recommender, "interactions", deleted_before)
+        rows = self._rows(recommender, "interactions", until, compacted_days, deleted_before) if compacted_days else {}
         files: Files = {}
-        for number, stretch in enumerate(stretches(since, until, stored, rows_of(compacted_days))):
+        for number, stretch in enumerate(stretches(since, until, rows, rows_of(compacted_days), deleted_before)):
             if stretch.day is not None:
                 files |= {f"{number:05d}/part-{part.name.number:05d}.parquet": part.file for part in compacted_days[stretch.day]}
             else:
@@ -64,23 +80,35 @@ class Snapshots:
     def answers(self, recommender: str, since: datetime, until: datetime, liked_since: datetime | None) -> Files:
         """Returns impressions since `since` and likes since `liked_since`, by days: the parts of compacted days, dumps of the others. Days
         are whole, so both ends have additional rows."""
-        shown: list[date] = []
-        stored = self._days.counts(recommender, "impressions", until)
-        for day in sorted((stored_day for stored_day in stored if stored_day >= _day(since)), reverse=True):
-            if shown and sum(stored[shown_day] for shown_day in (*shown, day)) > MOST_ANSWERS:
-                break
-            shown.append(day)
-        done = self._days.counts(recommender, "interactions", until)
-        liked = [day for day in done if liked_since is None or day >= _day(liked_since)]
-        return self._dumped(recommender, "impressions", shown, stored) | self._dumped(recommender, "interactions", liked, done)
 
-    def _dumped(self, recommender: str, table: EventTable, days: Sequence[date], stored: Mapping[date, int]) -> Files:
-        compacted_days = self._compacted_days(recommender, table)
-        rows = rows_of(compacted_days)
+        def newest(rows: Mapping[date, int]) -> list[date]:
+            shown: list[date] = []
+            for day in sorted((day for day in rows if day >= _day(since)), reverse=True):
+                if shown and sum(rows[shown_day] for shown_day in (*shown, day)) > MOST_ANSWERS:
+                    break
+                shown.append(day)
+            return shown
+
+        def liked(rows: Mapping[date, int]) -> list[date]:
+            return [day for day in rows if liked_since is None or day >= _day(liked_since)]
+
+        impressions = self._settled(recommender, "impressions", partial(self._dumped, recommender, "impressions", until, newest))
+        return impressions | self._settled(recommender, "interactions", partial(self._dumped, recommender, "interactions", until, liked))
+
+    def _dumped(
+        self,
+        recommender: str,
+        table: EventTable,
+        until: datetime,
+        choose: Callable[[Mapping[date, int]], Sequence[date]],
+        deleted_before: date | None,
+    ) -> Files:
+        compacted_days = self._compacted_days(recommender, table, deleted_before)
+        rows, written = self._rows(recommender, table, until, compacted_days, deleted_before), rows_of(compacted_days)
         files: Files = {}
         with tempfile.TemporaryDirectory(prefix="eyas-days-") as folder:
-            for day in days:
-                if rows.get(day) == stored[day]:
+            for day in choose(rows):
+                if written.get(day) == rows[day]:
                     files |= {str(part.name): part.file for part in compacted_days[day]}
                     continue
                 path = Path(folder) / f"{day}.ndjson"
@@ -89,10 +117,32 @@ class Snapshots:
                 path.unlink()
         return files
 
-    def _compacted_days(self, recommender: str, table: EventTable) -> Mapping[date, Sequence[ArchivePart]]:
-        """Returns the compacted days whose files all exist."""
+    def _compacted_days(self, recommender: str, table: EventTable, deleted_before: date | None) -> Mapping[date, Sequence[ArchivePart]]:
+        """Returns the compacted days whose files all exist. Raises Damaged if a file of a deleted day is missing."""
         days = self._archive.days(recommender, table)
-        return {day: parts for day, parts in days.items() if all(self._artifacts.holds(part.file) for part in parts)}
+        missing = {day: part.name for day, parts in days.items() for part in parts if not self._artifacts.holds(part.file)}
+        for day, name in missing.items():
+            if deleted_before is not None and day < deleted_before:
+                raise Damaged(
+                    f"events of '{recommender}': the file {name} is missing, and the database does not have this day any more; restore the "
+                    "file from a backup of the artifacts"
+                )
+        return {day: parts for day, parts in days.items() if day not in missing}
+
+    def _rows(
+        self,
+        recommender: str,
+        table: EventTable,
+        until: datetime,
+        compacted_days: Mapping[date, Sequence[ArchivePart]],
+        deleted_before: date | None,
+    ) -> Mapping[date, int]:
+        """Returns the number of rows of each day before `until` that the database has, or had before their deletion."""
+        stored = self._days.counts(recommender, table, until)
+        if deleted_before is None:
+            return stored
+        rows = {day: count for day, count in stored.items() if day >= deleted_before}
+        return rows | {day: count for day, count in rows_of(compacted_days).items() if day < min(deleted_before, _day(until))}
 
     def has_values(self, recommender: str) -> bool:
         """Returns whether feature values of users were ever written."""

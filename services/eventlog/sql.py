@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from services.eventlog.attribution import attribute, attribute_earlier
 from services.eventlog.dedup import unknown
+from services.eventlog.deletion import accepted
 from services.eventlog.files import complete
 from services.eventlog.impression_lookup import Positive
 from services.eventlog.locks import take_turns
@@ -40,12 +41,16 @@ class SqlEventLog:
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
         ordered = sorted(impressions, key=lambda impression: impression.request_id)  # sorted, so that writers don't deadlock
-        rows = [_impression(impression) for impression in ordered]
-        if rows:
-            with self._engine.begin() as connection:
-                take_turns(connection, {(impression.recommender, impression.user) for impression in ordered})
+        pairs = [(impression, _impression(impression)) for impression in ordered]
+        if not pairs:
+            return
+        with self._engine.begin() as connection:
+            take_turns(connection, {(impression.recommender, impression.user) for impression in ordered})
+            pairs = accepted(connection, "impressions", pairs, lambda pair: (pair[1]["recommender"], pair[1]["at"]))
+            if pairs:
+                rows = [row for _, row in pairs]
                 connection.execute(self._insert_new, rows)
-                attribute_earlier(connection, ordered, [row["at"] for row in rows])
+                attribute_earlier(connection, [impression for impression, _ in pairs], [row["at"] for row in rows])
 
     def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> IngestResult:
         received = [_interaction(interaction, good, attribution) for interaction, good in zip(interactions, positive, strict=True)]
@@ -55,6 +60,7 @@ class SqlEventLog:
             take_turns(
                 connection, {(row["recommender"], row[key]) for row in received for key in ("user", "event") if row[key] is not None}
             )
+            received = accepted(connection, "interactions", received, lambda row: (row["recommender"], row["at"]))
             rows, conflicts = unknown(connection, received)
             good = [row for row in rows if row["positive"]]
             answers, hits = attribute(connection, [_positive(row) for row in good], length(attribution))

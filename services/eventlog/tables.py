@@ -71,6 +71,18 @@ interactions = Table(
 )
 
 
+# How far old days are deleted; instants. A table without a row keeps all events.
+event_deletions = Table(
+    "event_deletions",
+    metadata,
+    Column("recommender", Text, primary_key=True),
+    Column("events", Text, primary_key=True),  # interactions or impressions
+    Column("refused_before", BigInteger, nullable=False),
+    Column("refused_at", BigInteger, nullable=False),
+    Column("deleted_before", BigInteger),
+)
+
+
 def answered_by_version(fallback: ColumnElement[Any]) -> ColumnElement[bool]:
     """Whether the answer is the version's own, empty or not."""
     return or_(fallback.is_(None), fallback == NOTHING_LEFT)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from services.gateway.loaded_version import LoadedVersion
 from shared.contracts.events import FRONT_END, LONGEST, PAGE, Action, Event, Impression, Interaction, PageView, Shown
+from shared.contracts.quantities import write_duration
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.strict import unknown_name
 from shared.domain.entity_ids import Id, IdHash, IdReader
@@ -139,7 +140,8 @@ class EventIntake:
 
 
 def _sort(event: Event, recipient: _Recipient, now: datetime, good: _Sorted) -> None:
-    at, spec = _when(event, now), recipient.spec
+    spec = recipient.spec
+    at = _when(event, now, spec.keep.of("impressions" if isinstance(event, Shown) else "interactions"))
     if isinstance(event, Action):
         good.does(*_interaction(event, recipient, at))
     elif isinstance(event, PageView):
@@ -223,7 +225,7 @@ def _named(recommender: str, request_id: str) -> str:
     return request_id if re.fullmatch(REQUEST_ID, request_id) or len(request_id) > LONGEST else f"{recommender}/{request_id}"
 
 
-def _when(event: Event, now: datetime) -> datetime:
+def _when(event: Event, now: datetime, kept: timedelta) -> datetime:
     if event.at is None:
         return now
     try:
@@ -232,6 +234,11 @@ def _when(event: Event, now: datetime) -> datetime:
         raise Invalid(f"at: {event.at.isoformat()} is out of range; write a time between the years 1 and 9999 (UTC)") from None
     if at > now + TOLERANCE:
         raise Invalid(f"at: {event.at.isoformat()} is in the future; the server time is {now.isoformat()}")
+    if at < now - kept:
+        raise Invalid(
+            f"at: {event.at.isoformat()} is older than {write_duration(kept)}, the time for which the spec keeps events; put older events "
+            "into the files of data.interactions, or set a longer time under keep"
+        )
     return at
 
 

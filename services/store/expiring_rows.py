@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
 from sqlalchemy import Engine, delete, select
 
-from services.store.tables import stage_outputs, stored_responses
+from services.store.tables import audit, history, stage_outputs, stored_responses
+from shared.ports import LogName
+
+_AT_ONCE = 500
+_REST = 0.05
+"""Seconds between two transactions, for other writers."""
 
 
 class SqlExpiringRows:
@@ -24,3 +30,17 @@ class SqlExpiringRows:
         with self._engine.begin() as connection:
             outputs = connection.execute(delete(stage_outputs).where(stage_outputs.c.at < outputs_before)).rowcount
             return outputs + connection.execute(delete(stored_responses).where(stored_responses.c.at < answers_before)).rowcount
+
+    def forget_log(self, log: LogName, before: datetime) -> int:
+        """Reads from the oldest entry on, and stops at the first portion with newer ones."""
+        table = history if log == "history" else audit
+        rows = 0
+        while True:
+            with self._engine.begin() as connection:
+                oldest = connection.execute(select(table.c.seq, table.c.at).order_by(table.c.seq).limit(_AT_ONCE)).all()
+                old = [row.seq for row in oldest if row.at < before]
+                if old:
+                    rows += connection.execute(delete(table).where(table.c.seq.in_(old))).rowcount
+            if len(old) < _AT_ONCE:
+                return rows
+            time.sleep(_REST)

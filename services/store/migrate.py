@@ -4,8 +4,8 @@ All steps run in one transaction, so a database is never between two revisions. 
 then finds nothing to do.
 
 A migration's module has `losses(connection)`: what a downgrade would lose; empty if nothing. A downgrade that loses something is refused
-before it begins. The module may have READABLE_BY: the oldest revision whose code can use the tables after this migration, beside a newer
-release or after its rollback. Without READABLE_BY, only code that knows the migration can.
+before it begins. The module may have `readable_by(connection)`: the oldest revision whose code can use the tables after this migration,
+beside a newer release or after its rollback. Without it, only code that knows the migration can.
 """
 
 from __future__ import annotations
@@ -78,6 +78,14 @@ def downgrade(engine: Engine, revision: str) -> None:
         _write_readable_by(connection, script, revision)
 
 
+def renew_readable_by(engine: Engine) -> None:
+    """Writes again which code can use the tables, after rows have changed on which a migration's `readable_by` depends."""
+    script = ScriptDirectory.from_config(_config())
+    with _one_at_a_time, engine.begin() as connection:
+        if not _is_newer(connection, script):
+            _write_readable_by(connection, script, "heads")
+
+
 def check_usable(tables: Tables) -> None:
     """Raises Unsupported for tables of a newer release that this code cannot use."""
     known_revisions = {step.revision for step in ScriptDirectory.from_config(_config()).walk_revisions()}
@@ -142,7 +150,8 @@ def _write_readable_by(connection: Connection, script: ScriptDirectory, revision
         return
     steps = list(script.iterate_revisions(revision, "base"))
     order = [step.revision for step in steps]
-    oldest = min((getattr(step.module, "READABLE_BY", step.revision) for step in steps), key=order.index)
+    declared = (step.module.readable_by(connection) if hasattr(step.module, "readable_by") else step.revision for step in steps)
+    oldest = min(declared, key=order.index)
     if readable_by(connection) != oldest:
         connection.execute(delete(installation).where(installation.c.name == _READABLE_BY))
         connection.execute(insert(installation).values(name=_READABLE_BY, value=oldest))

@@ -118,7 +118,13 @@ def _triton_certificates(settings: Settings) -> Certificates | None:
 
 
 def collector(settings: Settings, state: State) -> GarbageCollector:
-    retention = Retention(settings.keep_versions, settings.keep_served, settings.keep_runs)
+    retention = Retention(
+        settings.keep_versions,
+        settings.keep_served,
+        settings.keep_runs,
+        history=settings.keep_history,
+        audit=settings.keep_audit,
+    )
     stores = (state.registry, state.routes, state.runs, state.rollouts, state.leftovers)
     return GarbageCollector(FsspecTrash(state.artifacts.url), *stores, state.clock, retention)
 

@@ -15,6 +15,7 @@ from services.api.rate_limits import RateLimit, RateLimits
 from services.control.admission import AdmissionLease, Admissions
 from services.control.catalogue_seeder import CatalogueSeeder
 from services.control.compaction import Compactor
+from services.control.event_retention import EventRetention
 from services.control.feature_materialiser import FeatureMaterialiser, named
 from services.control.garbage_collector import GarbageCollector
 from services.control.model_lineage import ModelLineages
@@ -106,7 +107,8 @@ class Platform:
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
         data = DataFiles(data_roots)
-        snapshots = Snapshots(state.events, state.days, state.artifacts, state.ids, state.feature_history, state.catalogue)
+        days = (state.events, state.days, state.deletion)
+        snapshots = Snapshots(*days, state.artifacts, state.ids, state.feature_history, state.catalogue)
         code = code_version(parts.images(settings))
         bases = StageCache(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
         stile = None if settings.owns_home else AdmissionLease(state.leases, secrets.token_hex(8), clock)
@@ -200,7 +202,8 @@ class Platform:
         if settings.compact_every:
             every = timedelta(minutes=settings.compact_every)
             compactor = Compactor(state.recommenders, state.days, state.artifacts, executor, state.clock, every)
-            self._loops.append(Loop("compactor", _by_one(replica, "compactor", compactor.step), 5.0))
+            deleter = EventRetention(state.recommenders, state.days, state.deletion, state.artifacts, state.clock, every)
+            self._loops.append(Loop("compactor", _by_one(replica, "compactor", compactor.step, deleter.step), 5.0))
         return collector
 
     def _gateway(self, state: State, scorer: Scorer, id: str, undo: ExitStack) -> Gateway:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from services.eventlog.days import SqlEventDays
+from services.eventlog.deletion import SqlEventDeletion
 from services.eventlog.drift_samples import SqlDriftSamples
 from services.eventlog.jetstream import JetStreamEventLog, Joiner
 from services.eventlog.kpis import SqlKpis
@@ -28,7 +30,7 @@ from services.store.expiring_rows import SqlExpiringRows
 from services.store.idempotency import SqlIdempotency
 from services.store.installation import id_hash
 from services.store.leases import SqlLeases
-from services.store.migrate import upgrade
+from services.store.migrate import renew_readable_by, upgrade
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
@@ -102,6 +104,7 @@ class State:
             self.features = redis
         self.kpis = SqlKpis(engine)
         self.days = SqlEventDays(engine)
+        self.deletion = SqlEventDeletion(engine, partial(renew_readable_by, engine))
         self.sightings = SqlDriftSamples(engine)
         self.mirrors = SqlShadowTotals(engine)
         self.catalogue = SqlCatalogue(engine)

@@ -102,6 +102,12 @@ class Rollout(Strict):
     )
     analysis: Analysis = Field(Analysis(), description="Rules of the verdicts.")
 
+    def longest(self) -> timedelta:
+        """Returns the longest time of a rollout without pauses, with the time until its last answers count."""
+        steps = sum((step.max or self.analysis.deadline for step in self.steps), timedelta())
+        shadow = self.shadow.for_ if self.shadow is not None else timedelta()
+        return shadow + steps + self.analysis.window + self.analysis.attribution
+
     @model_validator(mode="after")
     def _check_steps(self) -> Rollout:
         if any(b.weight <= a.weight for a, b in pairwise(self.steps)):

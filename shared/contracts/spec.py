@@ -35,6 +35,7 @@ from shared.contracts.features import (
 )
 from shared.contracts.feedback import Feedback, kinds_with_listed
 from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
+from shared.contracts.keeping import Keep
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
 from shared.contracts.ordering import Order
@@ -88,6 +89,7 @@ class RecommenderSpec(Strict):
     monitor: Monitor = Field(Monitor(), description="Slices with KPIs of their own.")
     rollout: Rollout = Field(Rollout(), description="Rollout of a new version.")
     retrain: Retrain = Field(Retrain(), description="Triggers and modes of retraining.")
+    keep: Keep = Field(Keep(), description="Time for which events stay in the database.")
     resources: Resources = Field(Resources(), description="Resources of the stages.")
 
     @model_validator(mode="before")
@@ -224,6 +226,17 @@ class RecommenderSpec(Strict):
             raise ValueError(f"gates: off_policy does not support serve.order.{name} yet; leave one of both out")
         if self.serve.expressions():
             raise ValueError("gates: off_policy does not support expressions in serve.filter yet; leave one of both out")
+        return self
+
+    @model_validator(mode="after")
+    def _check_keep(self) -> RecommenderSpec:
+        """The analysis of a rollout reads the impressions since its first step."""
+        longest = self.rollout.longest()
+        if self.keep.impressions < longest:
+            kept = write_duration(self.keep.impressions)
+            raise ValueError(
+                f"keep.impressions: {kept} is below the longest time of a rollout, {write_duration(longest)}; set it higher, or shorter steps"
+            )
         return self
 
     @model_validator(mode="after")

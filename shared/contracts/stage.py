@@ -62,6 +62,7 @@ class StageSpec(Strict):
         "(vectors of an earlier etl), 'ids' (the key of the hash of text ids); 'answers' (impressions and positives by day, for off-policy "
         "estimates); to compact: 'days' (stored events) and 'parts' (days that are already written).",
     )
+    events_since: datetime | None = Field(None, description="Events before this time are left out; absent: none are.")
     mode: Literal["full", "warm", "compact"] = Field("full", description="`compact`: etl writes days of events as Parquet, without a run.")
     ids: IdKinds = Field(UNFIXED, description="Kinds of the recommender's ids, as far as they are fixed.")
     answers: LoggedAnswers | None = Field(None, description="Logged answers for evaluate, if a gate needs an off-policy estimate.")

@@ -1,7 +1,8 @@
 """Archive of events in files, one per day: which days are closed, which are due to be written, and which parts a reader takes from files.
 
-Days are in UTC. The stored rows of a day can increase when late events arrive, and never decrease. So if the written count equals the
-stored count, the files have all rows; if more rows are stored, some rows are in no file yet.
+Days are in UTC. The rows that the database had of a day can increase when late events arrive, and never decrease. So if the written count
+equals it, the files have all rows; if it is greater, some rows are in no file yet. Of a deleted day the written count is taken for it: rows
+are deleted only when the files have all of them, and the database refuses further ones.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from datetime import UTC, date, datetime, time, timedelta
 GRACE = timedelta(hours=1)
 """Extra time for late events: journals that wait for a database, streams, and senders that retry."""
 DAY = timedelta(days=1)
+PAUSE = timedelta(hours=1)
+"""Time between refusing events of a day and deleting its rows: longer than any transaction that has not seen the refusal."""
 
 
 @dataclass(frozen=True)
 class TimePart:
-    """Part of a time range that a reader reads. With a `day`, the rows come from the files of that day."""
+    """Part of a time range that a reader reads. With a `day`, the rows come from the files of that day, also those before `since`."""
 
     since: datetime | None
     until: datetime
@@ -33,21 +36,30 @@ def closed_before(now: datetime, attribution: timedelta) -> datetime:
     return start_of((now.astimezone(UTC) - attribution - GRACE).date())
 
 
+def too_old_before(now: datetime, kept: timedelta) -> datetime:
+    """Returns the midnight before which events are refused and can be deleted. Events within `kept` have at least a day to arrive."""
+    return start_of((now.astimezone(UTC) - kept - DAY).date())
+
+
 def due(stored: Mapping[date, int], written: Mapping[date, int]) -> list[date]:
     """Returns the days with rows that are not written yet, oldest first."""
     return sorted(day for day, rows in stored.items() if rows > written.get(day, 0))
 
 
-def stretches(since: datetime | None, until: datetime, stored: Mapping[date, int], written: Mapping[date, int]) -> Iterator[TimePart]:
-    """Splits [since, until) in order and without overlap: days that are completely written, and the ranges between them."""
+def stretches(
+    since: datetime | None, until: datetime, stored: Mapping[date, int], written: Mapping[date, int], deleted_before: date | None = None
+) -> Iterator[TimePart]:
+    """Splits [since, until) in order and without overlap: days that are completely written, and the ranges between them. A deleted day that
+    contains `since` is returned as well."""
     at = since
     for day in sorted(written):
         start = start_of(day)
-        if written[day] != stored.get(day) or (at is not None and start < at) or start + DAY > until:
+        latest = start if deleted_before is None or day >= deleted_before else start + DAY - timedelta.resolution
+        if written[day] != stored.get(day) or (at is not None and at > latest) or start + DAY > until:
             continue
         if at is None or at < start:
             yield TimePart(at, start)
-        yield TimePart(start, start + DAY, day)
+        yield TimePart(start if at is None else max(at, start), start + DAY, day)
         at = start + DAY
     if at is None or at < until:
         yield TimePart(at, until)

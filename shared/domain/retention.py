@@ -25,6 +25,10 @@ class Retention:
     """Minimum age for removal, and minimum time in the trash. Longer than any process takes from a lookup to its reference."""
     answers: timedelta = timedelta(days=1)
     """Time during which a request may be repeated with its idempotency key."""
+    history: timedelta | None = None
+    """Time to keep the transitions of runs, rollouts and retrainers; None: for ever."""
+    audit: timedelta | None = None
+    """Time to keep entries of the audit log; None: for ever."""
 
 
 @dataclass
@@ -41,7 +45,7 @@ class Sweep:
     erased_bytes: int = 0
     """Bytes freed from the trash after the grace period."""
     rows: int = 0
-    """Removed rows of reusable stages and of stored responses."""
+    """Removed rows: of reusable stages, stored responses, histories and the audit log."""
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from shared.ports.access import Audited, AuditLog, StoredResponse, StoredRespons
 from shared.ports.clock import Clock
 from shared.ports.events import (
     AnswerScore,
+    DeletionMarks,
     DriftSamples,
     EmptyAnswers,
     EventDays,
+    EventDeletion,
     EventLog,
     HitRate,
     KpiSource,
@@ -33,7 +35,7 @@ from shared.ports.registry import (
     Version,
     Writing,
 )
-from shared.ports.retention import BlobPin, ExpiringRows, Shelf, StoredObject, Trash, TrashItem
+from shared.ports.retention import BlobPin, ExpiringRows, LogName, Shelf, StoredObject, Trash, TrashItem
 from shared.ports.serving import (
     CandidateIndex,
     Indexes,
@@ -79,10 +81,12 @@ __all__ = [
     "CatalogueItem",
     "Clock",
     "DataSource",
+    "DeletionMarks",
     "DriftSamples",
     "Due",
     "EmptyAnswers",
     "EventDays",
+    "EventDeletion",
     "EventLog",
     "Executor",
     "ExpiringRows",
@@ -97,6 +101,7 @@ __all__ = [
     "KpiSource",
     "Leases",
     "Like",
+    "LogName",
     "MakeRun",
     "ModelServer",
     "NewestTimes",

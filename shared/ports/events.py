@@ -63,6 +63,36 @@ class EventDays(Protocol):
 
 
 @dataclass(frozen=True)
+class DeletionMarks:
+    """How far a table's old days are deleted. None: nothing is refused, or deleted, yet."""
+
+    refused_before: date | None = None
+    """First day of which events are still accepted."""
+    refused_at: datetime | None = None
+    """Time of the newest change of `refused_before`."""
+    deleted_before: date | None = None
+    """First day that the database has; it may also have some rows of earlier days that are not deleted yet."""
+
+
+class EventDeletion(Protocol):
+    """Deletes old days of events, in small steps. Events before 1970 stay."""
+
+    def oldest(self, recommender: str, table: EventTable) -> date | None:
+        """Returns the day of the oldest event; None without events."""
+
+    def marks(self, recommender: str, table: EventTable) -> DeletionMarks: ...
+
+    def refuse(self, recommender: str, table: EventTable, before: date, now: datetime) -> None:
+        """Refuses further events of days before `before`; returns when no older code can start on this database."""
+
+    def release(self, recommender: str, table: EventTable, before: date) -> None:
+        """Marks the days before `before` as deleted: readers must not read them from the database any more."""
+
+    def delete(self, recommender: str, table: EventTable, limit: int) -> int:
+        """Deletes up to `limit` rows of days that are marked as deleted; returns rows."""
+
+
+@dataclass(frozen=True)
 class HitRate:
     answers: int
     hits: int

@@ -66,6 +66,10 @@ class Trash(Protocol):
     def drop_live(self, attempt: str) -> None: ...
 
 
+LogName = Literal["history", "audit"]
+"""`history`: transitions of runs, rollouts and retrainers; their newest state stays."""
+
+
 class ExpiringRows(Protocol):
     """Rows with a limited lifetime."""
 
@@ -74,3 +78,6 @@ class ExpiringRows(Protocol):
 
     def forget(self, outputs_before: datetime, answers_before: datetime) -> int:
         """Deletes older rows of reusable stages and of stored responses."""
+
+    def forget_log(self, log: LogName, before: datetime) -> int:
+        """Deletes the entries before a time, in small steps; returns rows."""

@@ -19,6 +19,7 @@ from services.control.archive import EventArchive
 from services.control.compaction import Compactor
 from services.control.snapshots import Snapshots
 from services.eventlog.days import SqlEventDays
+from services.eventlog.deletion import SqlEventDeletion
 from services.eventlog.sql import SqlEventLog
 from services.eventlog.tables import metadata
 from services.store.engine import open_engine, sqlite_url
@@ -38,6 +39,7 @@ SPEC = RecommenderSpec.model_validate(
         "name": "films",
         "data": {"interactions": {"uri": "a.csv", "also": "events"}, "items": {"uri": "b.csv", "key": "film"}},
         "schema": {"user": "person", "item": "film", "time": "at", "label": {"column": "stars", "positive": ">= 4"}},
+        "keep": {"impressions": "30d", "interactions": "35d"},
     }
 )
 
@@ -120,6 +122,7 @@ class Place:
         self.engine = engine or _empty_database(folder)
         self.log = SqlEventLog(self.engine)
         self.days = SqlEventDays(self.engine)
+        self.deletion = SqlEventDeletion(self.engine)
         self.store = FsspecArtifacts(str(folder / "artifacts"))
         self.executor: Any = InlineExecutor(folder / "work", self.store)
         self.clock = Clock()
@@ -144,7 +147,8 @@ class Place:
 
     def read(self, since: datetime | None = None, until: datetime = NOW) -> pl.DataFrame:
         """What etl gets, in its order."""
-        return self._frame(Snapshots(self.log, self.days, self.store, IdHash(b"test")).take("films", since, until))
+        snapshots = Snapshots(self.log, self.days, self.deletion, self.store, IdHash(b"test"))
+        return self._frame(snapshots.take("films", since, until), since)
 
     def plain(self, since: datetime | None = None, until: datetime = NOW) -> pl.DataFrame:
         """The same out of the log alone."""
@@ -152,14 +156,14 @@ class Place:
         self.log.export("films", since, until, path)
         return self._frame({"events.csv": self.store.put(path)})
 
-    def _frame(self, files: Files) -> pl.DataFrame:
+    def _frame(self, files: Files, since: datetime | None = None) -> pl.DataFrame:
         self._reads += 1
         scratch = self.folder / f"read-{self._reads}"
         fetched = {name: self.store.fetch(file, scratch / name) for name, file in files.items()}
         groups: dict[str, list[Path]] = {}
         for name in sorted(fetched):
             groups.setdefault(name.split("/")[0], []).append(fetched[name])
-        return from_events(list(groups.values()), SPEC).collect()
+        return from_events(list(groups.values()), SPEC, since=since).collect()
 
     def written(self, table: EventTable) -> dict[date, Counter[Any]]:
         """The keys of what is archived, by day, each as often as it is there."""

@@ -20,6 +20,7 @@ from services.control.runs import AllowLists, Runs
 from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
+from services.eventlog.deletion import SqlEventDeletion
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.leases import SqlLeases
@@ -113,7 +114,7 @@ class Fleet:
             bases = StageCache(rows, SqlRegistry(engine), artifacts, SqlStageOutputs(engine), Data(), "1.0 test")
             turns = Admissions(rows, Clock(), limit=1_000_000)
             rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
-            snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), artifacts, IdHash(b"test"))
+            snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), SqlEventDeletion(engine), artifacts, IdHash(b"test"))
             runs = Runs(rollouts, self.executor, snapshots, Clock(), AllowLists(("/data",)), bases, turns, SqlRecommenders(engine))
             replica = None if term is None else Replica(f"replica-{number}", SqlLeases(engine), Clock(), term)
             self.rows.append(rows)

@@ -19,7 +19,7 @@ from shared.domain.errors import NotFound
 from shared.domain.retention import Retention, run_of
 from shared.domain.route import Route
 from shared.domain.run import RunStatus, StageDone
-from shared.ports import Record, RunRecord, Version
+from shared.ports import LogName, Record, RunRecord, Version
 from shared.testing.records import RUN_SPEC
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -104,6 +104,9 @@ class Rows:
         return frozenset(self.outputs)
 
     def forget(self, outputs_before: datetime, answers_before: datetime) -> int:
+        return 0
+
+    def forget_log(self, log: LogName, before: datetime) -> int:
         return 0
 
 

@@ -28,6 +28,7 @@ from services.control.runs import AllowLists, Runs
 from services.control.snapshots import Snapshots
 from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
+from services.eventlog.deletion import SqlEventDeletion
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.featurestore.history import SqlFeatureHistory
@@ -290,7 +291,9 @@ class Plane:
         parts, clock = world.parts, world.clock
         registry, routes = parts.registry(engine, fate), parts.routes(engine, fate)
         recommenders, kpis = SqlRecommenders(engine), SqlKpis(engine)
-        snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), world.artifacts, IdHash(b"test"), SqlFeatureHistory(engine))
+        snapshots = Snapshots(
+            SqlEventLog(engine), SqlEventDays(engine), SqlEventDeletion(engine), world.artifacts, IdHash(b"test"), SqlFeatureHistory(engine)
+        )
         self.runs: Rows[RunStatus, RunSpec] = parts.rows(engine, "run", RunStatus, RunSpec, fate)
         self.rollouts: Rows[RolloutStatus, RolloutSpec] = parts.rows(engine, "rollout", RolloutStatus, RolloutSpec, fate)
         self.retrainers: Rows[RetrainerStatus, RetrainerSpec] = parts.rows(engine, "retrainer", RetrainerStatus, RetrainerSpec, fate)

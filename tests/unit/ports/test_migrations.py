@@ -143,17 +143,19 @@ def test_a_database_of_newer_code_is_refused_in_one_line_and_left_alone(engine: 
     assert "gateways" not in inspect(engine).get_table_names()
 
 
-REVISIONS = ("initial", "catalogue_seeds", "text_ids")
+REVISIONS = ("initial", "catalogue_seeds", "text_ids", "event_deletions")
 TABLES = (state_tables, event_tables, feature_tables)
 
 
 def fill(engine: Engine) -> None:
-    """Writes three rows into each table; ids are integers."""
+    """Writes three rows into each table; ids are integers, and no days are deleted."""
     with engine.begin() as connection:
         for table in (table for metadata in TABLES for table in metadata.sorted_tables if table.name != "installation"):
             for number in range(1, 4):
                 made = {
-                    column.name: example(column, number) for column in table.columns if not column.name.endswith(("user_id", "item_id"))
+                    column.name: example(column, number)
+                    for column in table.columns
+                    if not column.name.endswith(("user_id", "item_id", "deleted_before"))
                 }
                 connection.execute(insert(table).values(made))
 
@@ -195,8 +197,9 @@ def test_each_migration_goes_both_ways_on_a_filled_database(engine: Engine, revi
             assert found == sorted(({column: row[column] for column in columns} for row in before[name]), key=repr), name
     upgrade(engine)
     assert differences(engine, *TABLES) == []
-    assert {name: len(found) for name, found in rows(engine).items() if name != "installation"} == {
-        name: len(found) for name, found in before.items() if name != "installation"
+    written_again = ("installation", "event_deletions")  # refused days, of which none is deleted
+    assert {name: len(found) for name, found in rows(engine).items() if name not in written_again} == {
+        name: len(found) for name, found in before.items() if name not in written_again
     }
     for name, found in older.items():
         if name != "alembic_version":
@@ -217,7 +220,7 @@ def test_a_way_back_that_loses_rows_or_is_none_is_refused_and_nothing_changes(en
     before = rows(engine)
     for revision, error, message in (
         ("initial", Unsupported, "'text_ids' cannot go back: the text ids of 1 recommender would be lost; restore a backup"),
-        ("initials", Invalid, "unknown revision 'initials'; known: text_ids, catalogue_seeds, initial"),
+        ("initials", Invalid, "unknown revision 'initials'; known: event_deletions, text_ids, catalogue_seeds, initial"),
         ("base", Invalid, "unknown revision 'base'"),
     ):
         with pytest.raises(error, match=message):
@@ -225,12 +228,17 @@ def test_a_way_back_that_loses_rows_or_is_none_is_refused_and_nothing_changes(en
     assert rows(engine) == before
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM recommenders"))
+        connection.execute(text("INSERT INTO event_deletions VALUES ('films', 'impressions', 1, 1, 1)"))
+    with pytest.raises(Unsupported, match="'event_deletions' cannot go back: the marks of deleted days, without which training lacks"):
+        downgrade(engine, "text_ids")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE event_deletions SET deleted_before = NULL"))
     downgrade(engine, "catalogue_seeds")
     with pytest.raises(Invalid, match="is at revision catalogue_seeds, which is older"):
         downgrade(engine, "text_ids")
 
 
-NEWER = ROOT / "tests/support/newer_release/0004_notes.py"
+NEWER = ROOT / "tests/support/newer_release/0005_notes.py"
 
 
 @pytest.mark.requirement("U-11")
@@ -253,8 +261,9 @@ def test_code_uses_the_tables_of_a_newer_release_that_says_it_can(
         assert connection.execute(text("SELECT note FROM recommenders")).scalars().all() == [None]
     with pytest.raises(Unsupported, match="use the `eyas migrate --to` of that release"):
         downgrade(engine, "text_ids")
-    moved = NEWER.read_text().replace('"text_ids"', '"notes"').replace('revision = "notes"', 'revision = "moved"', 1)
-    (newer / "versions" / "0005_moved.py").write_text(moved.replace("note TEXT", "place TEXT"))
+    moved = NEWER.read_text().replace('revision = "notes"', 'revision = "moved"', 1)
+    moved = moved.replace('"event_deletions"', '"notes"').replace('return "text_ids"', 'return "notes"')
+    (newer / "versions" / "0006_moved.py").write_text(moved.replace("note TEXT", "place TEXT"))
     with monkeypatch.context() as release:
         release.setattr(migrate, "_MIGRATIONS", newer)
         upgrade(engine)
@@ -370,6 +379,7 @@ def test_an_older_database_gets_the_names_of_its_attributes(engine: Engine) -> N
     rows = {"films": ['{"price":1}', '{"age":2,"price":null}', "{", "[]"], "empty": []}
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE installation"))
+        connection.execute(text("DROP TABLE event_deletions"))
         for table, columns in newer_columns.items():
             for column in columns:
                 connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))

@@ -6,10 +6,13 @@ from alembic import op
 from sqlalchemy import Connection
 
 revision = "notes"
-down_revision = "text_ids"
+down_revision = "event_deletions"
 branch_labels = None
 depends_on = None
-READABLE_BY = "text_ids"
+
+
+def readable_by(connection: Connection) -> str:
+    return "text_ids"
 
 
 def losses(connection: Connection) -> str:
