@@ -226,9 +226,9 @@ class Settings(BaseSettings):
     keep_served: Duration = Field(timedelta(days=30), description="Time for which a version is kept after it left the route, such as 30d.")
     keep_runs: Duration = Field(timedelta(days=30), description="Time for which the files of a finished run are kept, such as 30d.")
     keep_history: Duration | None = Field(
-        None, description="Time for which transitions of runs, rollouts and retrainers are kept, such as 400d; absent: for ever."
+        None, description="Time for which transitions of runs, rollouts and retrainers are kept, such as 400d; absent: no limit."
     )
-    keep_audit: Duration | None = Field(None, description="Time for which entries of the audit log are kept; absent: for ever.")
+    keep_audit: Duration | None = Field(None, description="Time for which entries of the audit log are kept; absent: no limit.")
     collect_every: int = Field(60, ge=0, le=10_000, description="Minutes between garbage collections; 0: none by itself.")
     compact_every: int = Field(60, ge=0, le=10_000, description="Minutes between compactions of days of events to Parquet; 0: none.")
     connections: int = Field(

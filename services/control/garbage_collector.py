@@ -144,8 +144,8 @@ class GarbageCollector:
         self._drop_live()
         done.rows += self._leftovers.forget(now - self._retention.runs, now - self._retention.answers)
         logs: dict[LogName, timedelta | None] = {"history": self._retention.history, "audit": self._retention.audit}
-        for entries, kept in logs.items():
-            done.rows += 0 if kept is None else self._leftovers.forget_log(entries, now - kept)
+        for log_name, horizon in logs.items():
+            done.rows += 0 if horizon is None else self._leftovers.forget_log(log_name, now - horizon)
 
     def _manifests(self, now: datetime, done: Sweep) -> Iterator[str]:
         manifests = {manifest.name: manifest for manifest in self._attic.shelf("manifests")}

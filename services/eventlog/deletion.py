@@ -82,7 +82,7 @@ def accepted(connection: Connection, table: EventTable, events: Sequence[E], pla
     if not suspects:
         return list(events)
     rows = select(_mark.recommender, _mark.refused_before).where(_mark.events == table, _mark.recommender.in_(suspects))
-    marks = {recommender: before for recommender, before in connection.execute(rows)}
+    marks = {row.recommender: row.refused_before for row in connection.execute(rows)}
     refused = Counter(recommender for recommender, at in places if at < marks.get(recommender, at))
     for recommender, count in refused.items():
         metrics.TOO_OLD.labels(recommender).inc(count)

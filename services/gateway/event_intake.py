@@ -225,7 +225,7 @@ def _named(recommender: str, request_id: str) -> str:
     return request_id if re.fullmatch(REQUEST_ID, request_id) or len(request_id) > LONGEST else f"{recommender}/{request_id}"
 
 
-def _when(event: Event, now: datetime, kept: timedelta) -> datetime:
+def _when(event: Event, now: datetime, horizon: timedelta) -> datetime:
     if event.at is None:
         return now
     try:
@@ -234,10 +234,10 @@ def _when(event: Event, now: datetime, kept: timedelta) -> datetime:
         raise Invalid(f"at: {event.at.isoformat()} is out of range; write a time between the years 1 and 9999 (UTC)") from None
     if at > now + TOLERANCE:
         raise Invalid(f"at: {event.at.isoformat()} is in the future; the server time is {now.isoformat()}")
-    if at < now - kept:
+    if at < now - horizon:
         raise Invalid(
-            f"at: {event.at.isoformat()} is older than {write_duration(kept)}, the time for which the spec keeps events; put older events "
-            "into the files of data.interactions, or set a longer time under keep"
+            f"at: {event.at.isoformat()} is older than {write_duration(horizon)}, the time for which the spec keeps events; "
+            "put older events into the files of data.interactions, or set a longer time under keep"
         )
     return at
 

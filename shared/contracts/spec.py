@@ -233,9 +233,9 @@ class RecommenderSpec(Strict):
         """The analysis of a rollout reads the impressions since its first step."""
         longest = self.rollout.longest()
         if self.keep.impressions < longest:
-            kept = write_duration(self.keep.impressions)
+            impressions, needed = write_duration(self.keep.impressions), write_duration(longest)
             raise ValueError(
-                f"keep.impressions: {kept} is below the longest time of a rollout, {write_duration(longest)}; set it higher, or shorter steps"
+                f"keep.impressions: {impressions} is below the longest time of a rollout, {needed}; set it higher, or shorter steps"
             )
         return self
 

@@ -36,9 +36,9 @@ def closed_before(now: datetime, attribution: timedelta) -> datetime:
     return start_of((now.astimezone(UTC) - attribution - GRACE).date())
 
 
-def too_old_before(now: datetime, kept: timedelta) -> datetime:
-    """Returns the midnight before which events are refused and can be deleted. Events within `kept` have at least a day to arrive."""
-    return start_of((now.astimezone(UTC) - kept - DAY).date())
+def too_old_before(now: datetime, horizon: timedelta) -> datetime:
+    """Returns the midnight before which events are refused and can be deleted. Events within the horizon have at least a day to arrive."""
+    return start_of((now.astimezone(UTC) - horizon - DAY).date())
 
 
 def due(stored: Mapping[date, int], written: Mapping[date, int]) -> list[date]:

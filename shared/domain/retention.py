@@ -26,9 +26,9 @@ class Retention:
     answers: timedelta = timedelta(days=1)
     """Time during which a request may be repeated with its idempotency key."""
     history: timedelta | None = None
-    """Time to keep the transitions of runs, rollouts and retrainers; None: for ever."""
+    """Time to keep the transitions of runs, rollouts and retrainers; None: no limit."""
     audit: timedelta | None = None
-    """Time to keep entries of the audit log; None: for ever."""
+    """Time to keep entries of the audit log; None: no limit."""
 
 
 @dataclass

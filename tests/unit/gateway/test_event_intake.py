@@ -47,6 +47,19 @@ def test_an_event_of_the_future_is_refused_by_its_index_and_nothing_is_stored(wo
     assert world.taken == []
 
 
+@pytest.mark.requirement("U-11")
+@pytest.mark.parametrize(("make", "days"), [(event, 50), (shown, 40)])
+def test_an_event_that_is_older_than_the_spec_keeps_is_refused_by_its_index_and_nothing_is_stored(world, make, days):
+    world.specs["m"] = spec(keep={"impressions": "40d", "interactions": "50d"})
+    oldest = world.clock.now() - timedelta(days=days)
+    assert world.gateway().record([make(at=oldest)]).accepted == 1
+    world.taken.clear()
+    message = rf"events\.1\.at: .* is older than {days}d, the time for which the spec keeps events; put older events into the files"
+    with pytest.raises(Invalid, match=message):
+        world.gateway().record([make(), make(at=oldest - timedelta(seconds=1))])
+    assert world.taken == []
+
+
 def test_a_clock_that_is_a_little_ahead_is_forgiven(world):
     assert world.gateway().record([event(at=world.clock.now() + timedelta(seconds=50))]).accepted == 1
 

@@ -1,0 +1,48 @@
+"""How long events stay in the database: bounds, and a default that no rollout outlasts."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.contracts.spec import RecommenderSpec, parse_spec
+from shared.domain.errors import Invalid
+
+DAY = timedelta(days=1)
+DOCUMENT = {
+    "name": "films",
+    "data": {"interactions": {"uri": "a.csv"}, "items": {"uri": "b.csv", "key": "film"}},
+    "schema": {"user": "person", "item": "film", "time": "at", "label": {"column": "stars", "positive": ">= 4"}},
+}
+
+
+def read(**changes: Any) -> RecommenderSpec:
+    return parse_spec(json.dumps(DOCUMENT | changes))
+
+
+@pytest.mark.requirement("U-11")
+def test_the_default_is_400_days_and_either_can_be_set() -> None:
+    assert (read().keep.of("impressions"), read().keep.of("interactions")) == (400 * DAY, 400 * DAY)
+    keep = read(keep={"impressions": "30d", "interactions": "10w"}).keep
+    assert (keep.of("impressions"), keep.of("interactions")) == (30 * DAY, 70 * DAY)
+
+
+STEPS = {"steps": [{"weight": "5%", "max": "20d"}, {"weight": "50%"}], "shadow": "3d", "analysis": {"window": "12h", "attribution": "12h"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"keep": {"impressions": "29d"}}, "impressions: expected at least 30d, got 29d"),
+        ({"keep": {"interactions": "60d"}}, r"interactions: 60d is below impressions \(400d\); KPIs of an answer need its interactions"),
+        ({"keep": {"impressions": "30d"}, "rollout": STEPS}, "keep.impressions: 30d is below the longest time of a rollout, 31d"),
+        ({"keep": {"impressions": "soon"}}, "expected a duration such as 30s"),
+        ({"keep": {"histories": "30d"}}, "histories"),
+    ],
+)
+def test_too_short_times_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        read(**changes)
