@@ -169,6 +169,14 @@ EVENTS = Row(
             Query(rate("eyas_duplicate_events_total", where=""), "duplicates"),
             Query(rate("eyas_conflicting_events_total", where=""), "conflicts"),
         ),
+        lines(
+            "Old events",
+            PER_SECOND,
+            "Events deleted from the database, which daily files have; and events left out because their day was already deleted.",
+            "operate.md#what-is-kept-and-for-how-long",
+            Query(rate("eyas_events_deleted_total", where=""), "deleted"),
+            Query(rate("eyas_events_too_old_total", where=""), "left out"),
+        ),
     ],
 )
 DATABASE = Row(

@@ -30,6 +30,8 @@ from tests.support.promql import TRITON
 EMPTY: Mapping[str, str] = {
     "pipelines: Dead letters (A)": "no run gives up: that takes three attempts with pauses between them",
     "platform: Rejected by a limit (A)": "nobody asks for more than a limit allows",
+    "platform: Old events (A)": "no event is 400 days old",
+    "platform: Old events (B)": "no event is 400 days old",
     "platform: Lost impressions (A)": "the database is never away for long enough",
     "serving: Unusable indexes (A)": "none is damaged",
 }
