@@ -12,12 +12,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Engine, func, insert, select, text, update
+from sqlalchemy import Engine, func, select, text, update
 
 from benchmarks.harness import Outcome, Row, benchmark, databases, until
 from benchmarks.rollout_world import NAME, World, recommender_spec
@@ -67,9 +67,9 @@ class _TimedDeletion(SqlEventDeletion):
         super().__init__(engine)
         self.seconds: list[float] = []
 
-    def delete(self, recommender: str, table: EventTable, limit: int) -> int:
+    def delete(self, recommender: str, table: EventTable, before: date, limit: int) -> int:
         began = time.monotonic()
-        rows = super().delete(recommender, table, limit)
+        rows = super().delete(recommender, table, before, limit)
         if rows == limit:
             self.seconds.append(time.monotonic() - began)
         return rows
@@ -102,7 +102,7 @@ def _sizes(engine: Engine, kind: str, answers: int, days: int) -> Iterator[Row]:
         for day in range(1, days + 1):
             _fill(engine, world.time, answers // days, (day - 1) * (answers // days), day // 7 + 1)
             world.time += DAY
-            for _ in range(6):  # refuses, releases after the pause, deletes; compacts
+            for _ in range(6):
                 world.time += timedelta(hours=2)
                 compactor.step()
                 _delete(deleter)
@@ -120,7 +120,7 @@ def _sizes(engine: Engine, kind: str, answers: int, days: int) -> Iterator[Row]:
 
 def _delete(deleter: EventRetention) -> None:
     deleter.step()
-    while any(state.deletes for state in deleter._states.values()):
+    while deleter.deletes:
         deleter.step()
 
 
@@ -129,21 +129,26 @@ def _fill(engine: Engine, start: datetime, count: int, first: int, version: int)
     users = np.random.default_rng(first).integers(0, 160_000, count).tolist()
     gap, midnight = 86_400_000_000 // count, instant(start)
     items = "[" + ",".join(str(31_337 + place) for place in range(10)) + "]"
-    for some in (range(begin, min(begin + _AT_ONCE, count)) for begin in range(0, count, _AT_ONCE)):
-        shown = [
-            {"request_id": f"q{first + n:019d}", "recommender": NAME, "user": users[n], "version": version, "variant": "stable"}
-            | {"generation": 1, "step": -1, "items": items, "size": 10, "at": midnight + n * gap}
-            for n in some
-        ]
-        done = [
-            {"recommender": NAME, "user": users[n], "item": 31_337, "positive": True, "kind": "click", "at": midnight + n * gap + 1}
-            | {"event": f"e{first + n:019d}"}
-            for n in some
-            if n % 10 == 0
-        ]
-        with engine.begin() as connection:
-            connection.execute(insert(impressions), shown)
-            connection.execute(insert(interactions), done)
+    shown = _insert(engine, "impressions", "request_id recommender user version variant generation step items size at")
+    done = _insert(engine, "interactions", "recommender user item positive kind at event")
+    with engine.begin() as connection:
+        for begin in range(0, count, _AT_ONCE):
+            some = range(begin, min(begin + _AT_ONCE, count))
+            connection.exec_driver_sql(
+                shown, [(f"q{first + n:019d}", NAME, users[n], version, "stable", 1, -1, items, 10, midnight + n * gap) for n in some]
+            )
+            clicked = [n for n in some if n % 10 == 0]
+            connection.exec_driver_sql(
+                done, [(NAME, users[n], 31_337, True, "click", midnight + n * gap + 1, f"e{first + n:019d}") for n in clicked]
+            )
+
+
+def _insert(engine: Engine, table: str, columns: str) -> str:
+    """Returns a statement for rows without names, which are added three times as fast."""
+    names = columns.split()
+    place = "%s" if engine.dialect.name == "postgresql" else "?"
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"INSERT INTO {table} ({quoted}) VALUES ({', '.join([place] * len(names))})"  # noqa: S608  constants
 
 
 def _size(engine: Engine) -> float:
@@ -173,12 +178,13 @@ def _requests(old: int) -> Iterator[Row]:
             _fill(world.engine, today - (40 + day) * DAY, old // 20, day * (old // 20), 1)
         with PlatformProcess(home, Path(folder), settings={"EYAS_COMPACT_EVERY": "1"}) as platform:
             deletion = SqlEventDeletion(world.engine)
-            until("days are refused", lambda: all(deletion.marks(NAME, table).refused_at for table in TABLES), 120, 1)
+            until("old events are noticed", lambda: _marked(world.engine) == len(TABLES), 120, 1)
             until("the archive has them", lambda: "events: compacted" in platform.log, 300, 1)
             time.sleep(10)
             quiet = _load(platform, lambda: True)
-            with world.engine.begin() as connection:  # as if the pause were over
-                connection.execute(update(event_deletions).values(refused_at=event_deletions.c.refused_at - 7_200_000_000))
+            a_day_passes(world.engine)
+            until("their days are refused", lambda: _marked(world.engine, refused=True) == len(TABLES), 180, 1)
+            a_day_passes(world.engine)
             before = _count(world.engine)
             until("rows are deleted", lambda: _count(world.engine) < before - 1000, 180, 0.2)
             rows, began = _count(world.engine), time.monotonic()
@@ -193,6 +199,18 @@ def _requests(old: int) -> Iterator[Row]:
             yield Row(case, name, f"{path}, median", "ms", [1e3 * float(np.median(seconds))])
             yield Row(case, name, f"{path}, p99 of {len(seconds)}", "ms", [1e3 * float(np.quantile(seconds, 0.99))])
     yield Row(case, "deleting", "rows deleted, less those added", "1/s", [rate])
+
+
+def a_day_passes(engine: Engine) -> None:
+    """Lets the steps before a deletion be a day older."""
+    with engine.begin() as connection:
+        connection.execute(update(event_deletions).values(refused_at=event_deletions.c.refused_at - 86_400_000_000))
+
+
+def _marked(engine: Engine, refused: bool = False) -> int:
+    with engine.connect() as connection:
+        marked = select(func.count()).select_from(event_deletions).where(event_deletions.c.refused_before > (0 if refused else -1))
+        return connection.execute(marked).scalar_one()
 
 
 def _load(platform: PlatformProcess, goes_on: Callable[[], bool]) -> dict[str, list[float]]:

@@ -172,7 +172,7 @@ EVENTS = Row(
         lines(
             "Old events",
             PER_SECOND,
-            "Events deleted from the database, which daily files have; and events left out because their day was already deleted.",
+            "Events deleted from the database, which daily files have; and events left out because their day is refused.",
             "operate.md#what-is-kept-and-for-how-long",
             Query(rate("eyas_events_deleted_total", where=""), "deleted"),
             Query(rate("eyas_events_too_old_total", where=""), "left out"),

@@ -18,7 +18,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from shared.contracts.error_text import fault_message
-from shared.contracts.quantities import Duration
+from shared.contracts.keeping import LEAST_KEPT
+from shared.contracts.quantities import Duration, write_duration
 from shared.domain.errors import Invalid
 from shared.secret_file import read_secret_file
 
@@ -111,6 +112,15 @@ def _replica(value: str) -> str:
     if not _REPLICA.fullmatch(value):
         raise ValueError("expected lower-case letters, digits, dots and dashes, at most 63, as in a pod's name")
     return value
+
+
+def _kept_time(value: timedelta) -> timedelta:
+    if value < LEAST_KEPT:
+        raise ValueError(f"expected at least {write_duration(LEAST_KEPT)}, got {write_duration(value)}")
+    return value
+
+
+KeptTime = Annotated[Duration, AfterValidator(_kept_time)]
 
 
 class Settings(BaseSettings):
@@ -225,10 +235,10 @@ class Settings(BaseSettings):
     keep_versions: int = Field(10, ge=1, le=10_000, description="Number of the newest versions of each recommender that are always kept.")
     keep_served: Duration = Field(timedelta(days=30), description="Time for which a version is kept after it left the route, such as 30d.")
     keep_runs: Duration = Field(timedelta(days=30), description="Time for which the files of a finished run are kept, such as 30d.")
-    keep_history: Duration | None = Field(
+    keep_history: KeptTime | None = Field(
         None, description="Time for which transitions of runs, rollouts and retrainers are kept, such as 400d; absent: no limit."
     )
-    keep_audit: Duration | None = Field(None, description="Time for which entries of the audit log are kept; absent: no limit.")
+    keep_audit: KeptTime | None = Field(None, description="Time for which entries of the audit log are kept; absent: no limit.")
     collect_every: int = Field(60, ge=0, le=10_000, description="Minutes between garbage collections; 0: none by itself.")
     compact_every: int = Field(60, ge=0, le=10_000, description="Minutes between compactions of days of events to Parquet; 0: none.")
     connections: int = Field(

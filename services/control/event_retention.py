@@ -1,21 +1,26 @@
 """Deletes events from the database when their time under the spec's `keep` is over and the archive has all of them.
 
-Three steps, so that no event is lost: further events of old days are refused; an hour later, when no transaction is left that has not seen
-the refusal, the days of which the archive has every row are marked as deleted, and readers take them from files; then their rows are
-deleted, few at a time.
+Four steps, a day apart, so that no event is lost and a release can be rolled back for a day:
+
+1. The first old events are noticed.
+2. Further events of old days are refused.
+3. When no process is left that has not seen the refusal, the days of which the archive has as many rows as the database are marked as
+   deleted, and readers take them from files.
+4. Their rows are deleted, few at a time.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import partial
 
 from services.control.archive import EventArchive
 from shared.contracts.archive import TABLES, EventTable
-from shared.domain.archive import PAUSE, start_of, too_old_before
+from shared.domain.archive import REFUSAL_LEAD, start_of, too_old_before
 from shared.domain.errors import EyasError
 from shared.ports import ArtifactStore, Clock, DeletionMarks, EventDays, EventDeletion, RecommenderStore
 from shared.telemetry import metrics
@@ -26,14 +31,9 @@ AT_ONCE = 500
 """Rows in one transaction, which other writers wait for."""
 _WORK, _REST = 3.0, 4.0
 """Seconds of one step; time between two transactions, as a multiple of the time of the first."""
-
-
-@dataclass
-class _TableState:
-    """State of one table of one recommender. `at`: time of the next look; `deletes`: some rows of deleted days are left."""
-
-    at: datetime
-    deletes: bool = False
+_FIRST_DAY = date(1970, 1, 1)
+"""Refusing events before this day refuses none: old events are only noticed."""
+_Place = tuple[str, EventTable]
 
 
 class EventRetention:
@@ -55,62 +55,81 @@ class EventRetention:
         self._clock = clock
         self._every = every
         self._sleep = sleep
-        self._states: dict[tuple[str, EventTable], _TableState] = {}
+        self._look_at: dict[_Place, datetime] = {}
+        self._deletes: deque[tuple[_Place, date]] = deque()
+        """Tables with rows to delete, and the day before which."""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether rows of deleted days are left."""
+        return bool(self._deletes)
 
     def step(self) -> None:
         """Looks for old days every `every`, and deletes for some seconds; call every few seconds."""
         for name in self._recommenders.heads():
             for table in TABLES:
-                state = self._states.setdefault((name, table), _TableState(self._clock.now()))
-                try:
-                    if state.at <= self._clock.now():
-                        state.at = self._clock.now() + self._every
-                        state.deletes = self._look(name, table)
-                    if state.deletes:
-                        state.deletes = self._delete(name, table)
-                except EyasError as error:
-                    log.error("events: deletion failed recommender=%s table=%s error=%s", name, table, error)
+                place, now = (name, table), self._clock.now()
+                if self._look_at.get(place, now) <= now:
+                    self._look_at[place] = now + self._every
+                    self._guarded(place, self._look)
+        until = time.monotonic() + _WORK
+        while self._deletes and time.monotonic() < until:
+            place, before = self._deletes.popleft()
+            self._guarded(place, partial(self._delete, before=before))
 
-    def _look(self, name: str, table: EventTable) -> bool:
-        """Advances the marks by one step; returns whether rows of deleted days are left."""
+    def _guarded(self, place: _Place, work: Callable[[str, EventTable], None]) -> None:
+        try:
+            work(*place)
+        except EyasError as error:
+            log.error("events: deletion failed recommender=%s table=%s error=%s", *place, error)
+
+    def _look(self, name: str, table: EventTable) -> None:
+        """Advances the marks by one step, or lowers the refusal if the spec keeps events for longer than before."""
         oldest = self._deletion.oldest(name, table)
         if oldest is None:
-            return False
+            return
         now, marks = self._clock.now(), self._deletion.marks(name, table)
-        before = too_old_before(now, self._recommenders.get(name).spec.keep.of(table)).date()
-        if marks.refused_at is not None and now - marks.refused_at >= PAUSE and marks.deleted_before != marks.refused_before:
-            marks = self._release(name, table, marks)
-        if oldest < before and (marks.refused_before is None or marks.refused_before < before):
-            self._deletion.refuse(name, table, before, now)
-        return marks.deleted_before is not None and oldest < marks.deleted_before
+        old_before = too_old_before(now, self._recommenders.get(name).spec.horizon(table)).date()
+        if marks.refused_before is None or marks.refused_at is None:
+            if oldest < old_before:
+                self._deletion.refuse(name, table, _FIRST_DAY, now)
+            return
+        is_known = now - marks.refused_at >= REFUSAL_LEAD
+        if is_known:
+            self._mark_deleted(name, table, marks, min(marks.refused_before, old_before))
+        deleted_before = self._deletion.marks(name, table).deleted_before
+        refused_before = max(old_before, deleted_before or _FIRST_DAY)
+        if refused_before < marks.refused_before or (is_known and oldest < old_before and refused_before > marks.refused_before):
+            self._deletion.refuse(name, table, refused_before, now)
+        if deleted_before is not None and oldest < min(deleted_before, old_before):
+            self._deletes = deque(entry for entry in self._deletes if entry[0] != (name, table))
+            self._deletes.append(((name, table), old_before))
 
-    def _release(self, name: str, table: EventTable, marks: DeletionMarks) -> DeletionMarks:
-        """Marks days as deleted, up to the first day that the archive lacks, or has in part."""
-        assert marks.refused_before is not None
-        written = {
-            day: sum(part.rows for part in parts)
-            for day, parts in self._archive.days(name, table).items()
-            if all(self._artifacts.holds(part.file) for part in parts)
-        }
-        stored = self._days.counts(name, table, start_of(marks.refused_before))
-        first = marks.deleted_before or date.min
-        incomplete = sorted(day for day, rows in stored.items() if day >= first and written.get(day) != rows)
-        if incomplete:
-            log.warning("events: kept, the archive lacks rows recommender=%s table=%s day=%s", name, table, incomplete[0])
-        before = incomplete[0] if incomplete else marks.refused_before
-        if before > first:
-            self._deletion.release(name, table, before)
+    def _mark_deleted(self, name: str, table: EventTable, marks: DeletionMarks, before: date) -> None:
+        """Marks the days before a day as deleted, up to the first day that the archive lacks, or has in part."""
+        kept_from = marks.deleted_before or _FIRST_DAY
+        if before <= kept_from:
+            return
+        compactions, written = len(self._archive.compactions(name)), self._archive.days(name, table)
+        stored = self._days.counts(name, table, start_of(before))
+        for day in sorted(day for day in stored if day >= kept_from):
+            archived = sum(part.rows for part in written.get(day, ()) if self._artifacts.holds(part.file))
+            if archived != stored[day]:
+                log.log(
+                    logging.WARNING if archived > stored[day] else logging.INFO,
+                    "events: day stays in the database recommender=%s table=%s day=%s stored=%d archived=%d",
+                    *(name, table, day, stored[day], archived),
+                )
+                before = day
+                break
+        if before > kept_from:
+            self._deletion.mark_deleted(name, table, before, compactions, self._clock.now())
             log.info("events: old days are deleted from the database recommender=%s table=%s before=%s", name, table, before)
-        return self._deletion.marks(name, table)
 
-    def _delete(self, name: str, table: EventTable) -> bool:
-        """Deletes for some seconds; returns whether rows may be left."""
-        until = time.monotonic() + _WORK
-        while time.monotonic() < until:
-            began = time.monotonic()
-            rows = self._deletion.delete(name, table, AT_ONCE)
-            metrics.DELETED.labels(name, table).inc(rows)
-            if rows == 0:
-                return False
+    def _delete(self, name: str, table: EventTable, before: date) -> None:
+        began = time.monotonic()
+        rows = self._deletion.delete(name, table, before, AT_ONCE)
+        metrics.DELETED.labels(name, table).inc(rows)
+        if rows:
+            self._deletes.append(((name, table), before))
             self._sleep(_REST * (time.monotonic() - began))
-        return True

@@ -19,7 +19,7 @@ from shared.contracts.stage import ID_KEY, Files
 from shared.domain.archive import TimePart, stretches
 from shared.domain.entity_ids import IdHash
 from shared.domain.errors import Damaged
-from shared.ports import ArtifactStore, Catalogue, EventDays, EventDeletion, EventLog, FeatureHistory
+from shared.ports import ArtifactStore, Catalogue, DeletionMarks, EventDays, EventDeletion, EventLog, FeatureHistory
 
 EVENTS = "events.csv"
 MOST_ANSWERS = 1_000_000
@@ -52,19 +52,19 @@ class Snapshots:
         day. The first day may have rows before `since`."""
         return self._settled(recommender, "interactions", partial(self._take, recommender, since, until))
 
-    def _settled(self, recommender: str, table: EventTable, read: Callable[[date | None], Files]) -> Files:
-        """Reads with the first day that is not deleted; again if days were deleted meanwhile, because a file may lack rows of them."""
+    def _settled(self, recommender: str, table: EventTable, read: Callable[[DeletionMarks], Files]) -> Files:
+        """Reads again if days were deleted meanwhile, because a file may lack rows of them."""
         while True:
-            deleted_before = self._deletion.marks(recommender, table).deleted_before
-            files = read(deleted_before)
-            if self._deletion.marks(recommender, table).deleted_before == deleted_before:
+            marks = self._deletion.marks(recommender, table)
+            files = read(marks)
+            if self._deletion.marks(recommender, table).deleted_before == marks.deleted_before:
                 return files
 
-    def _take(self, recommender: str, since: datetime | None, until: datetime, deleted_before: date | None) -> Files:
-        compacted_days = self._compacted_days(recommender, "interactions", deleted_before)
-        rows = self._rows(recommender, "interactions", until, compacted_days, deleted_before) if compacted_days else {}
+    def _take(self, recommender: str, since: datetime | None, until: datetime, marks: DeletionMarks) -> Files:
+        compacted_days = self._compacted_days(recommender, "interactions", since, marks)
+        rows = self._rows(recommender, "interactions", until, compacted_days, marks) if compacted_days else {}
         files: Files = {}
-        for number, stretch in enumerate(stretches(since, until, rows, rows_of(compacted_days), deleted_before)):
+        for number, stretch in enumerate(stretches(since, until, rows, rows_of(compacted_days), marks.deleted_before)):
             if stretch.day is not None:
                 files |= {f"{number:05d}/part-{part.name.number:05d}.parquet": part.file for part in compacted_days[stretch.day]}
             else:
@@ -82,29 +82,32 @@ class Snapshots:
         are whole, so both ends have additional rows."""
 
         def newest(rows: Mapping[date, int]) -> list[date]:
-            shown: list[date] = []
+            days: list[date] = []
             for day in sorted((day for day in rows if day >= _day(since)), reverse=True):
-                if shown and sum(rows[shown_day] for shown_day in (*shown, day)) > MOST_ANSWERS:
+                if days and sum(rows[newer] for newer in (*days, day)) > MOST_ANSWERS:
                     break
-                shown.append(day)
-            return shown
+                days.append(day)
+            return days
 
-        def liked(rows: Mapping[date, int]) -> list[date]:
+        def of_likes(rows: Mapping[date, int]) -> list[date]:
             return [day for day in rows if liked_since is None or day >= _day(liked_since)]
 
-        impressions = self._settled(recommender, "impressions", partial(self._dumped, recommender, "impressions", until, newest))
-        return impressions | self._settled(recommender, "interactions", partial(self._dumped, recommender, "interactions", until, liked))
+        def dumped(table: EventTable, begin: datetime | None, choose: Callable[[Mapping[date, int]], Sequence[date]]) -> Files:
+            return self._settled(recommender, table, partial(self._dumped, recommender, table, begin, until, choose))
+
+        return dumped("impressions", since, newest) | dumped("interactions", liked_since, of_likes)
 
     def _dumped(
         self,
         recommender: str,
         table: EventTable,
+        since: datetime | None,
         until: datetime,
         choose: Callable[[Mapping[date, int]], Sequence[date]],
-        deleted_before: date | None,
+        marks: DeletionMarks,
     ) -> Files:
-        compacted_days = self._compacted_days(recommender, table, deleted_before)
-        rows, written = self._rows(recommender, table, until, compacted_days, deleted_before), rows_of(compacted_days)
+        compacted_days = self._compacted_days(recommender, table, since, marks)
+        rows, written = self._rows(recommender, table, until, compacted_days, marks), rows_of(compacted_days)
         files: Files = {}
         with tempfile.TemporaryDirectory(prefix="eyas-days-") as folder:
             for day in choose(rows):
@@ -117,17 +120,26 @@ class Snapshots:
                 path.unlink()
         return files
 
-    def _compacted_days(self, recommender: str, table: EventTable, deleted_before: date | None) -> Mapping[date, Sequence[ArchivePart]]:
-        """Returns the compacted days whose files all exist. Raises Damaged if a file of a deleted day is missing."""
+    def _compacted_days(
+        self, recommender: str, table: EventTable, since: datetime | None, marks: DeletionMarks
+    ) -> Mapping[date, Sequence[ArchivePart]]:
+        """Returns the compacted days since a time whose files all exist. Raises Damaged if one of them is deleted and a file is missing."""
+        compactions = len(self._archive.compactions(recommender))
+        if compactions < (marks.compactions or 0):
+            raise Damaged(
+                f"events of '{recommender}': the artifact store has {compactions} compactions, but the days before {marks.deleted_before} "
+                f"were deleted from the database after {marks.compactions}; restore the artifacts from a backup"
+            )
         days = self._archive.days(recommender, table)
-        missing = {day: part.name for day, parts in days.items() for part in parts if not self._artifacts.holds(part.file)}
+        wanted = {day: parts for day, parts in days.items() if since is None or day >= _day(since)}
+        missing = {day: part.name for day, parts in wanted.items() for part in parts if not self._artifacts.holds(part.file)}
         for day, name in missing.items():
-            if deleted_before is not None and day < deleted_before:
+            if marks.deleted_before is not None and day < marks.deleted_before:
                 raise Damaged(
                     f"events of '{recommender}': the file {name} is missing, and the database does not have this day any more; restore the "
                     "file from a backup of the artifacts"
                 )
-        return {day: parts for day, parts in days.items() if day not in missing}
+        return {day: parts for day, parts in wanted.items() if day not in missing}
 
     def _rows(
         self,
@@ -135,14 +147,15 @@ class Snapshots:
         table: EventTable,
         until: datetime,
         compacted_days: Mapping[date, Sequence[ArchivePart]],
-        deleted_before: date | None,
+        marks: DeletionMarks,
     ) -> Mapping[date, int]:
         """Returns the number of rows of each day before `until` that the database has, or had before their deletion."""
         stored = self._days.counts(recommender, table, until)
-        if deleted_before is None:
+        if marks.deleted_before is None:
             return stored
-        rows = {day: count for day, count in stored.items() if day >= deleted_before}
-        return rows | {day: count for day, count in rows_of(compacted_days).items() if day < min(deleted_before, _day(until))}
+        deleted_before = min(marks.deleted_before, _day(until))
+        deleted = {day: rows for day, rows in rows_of(compacted_days).items() if day < deleted_before and rows > stored.get(day, 0)}
+        return {**stored, **deleted}
 
     def has_values(self, recommender: str) -> bool:
         """Returns whether feature values of users were ever written."""

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from services.eventlog.attribution import attribute, attribute_earlier
 from services.eventlog.dedup import unknown
-from services.eventlog.deletion import accepted
+from services.eventlog.deletion import without_refused
 from services.eventlog.files import complete
 from services.eventlog.impression_lookup import Positive
 from services.eventlog.locks import take_turns
@@ -46,7 +46,7 @@ class SqlEventLog:
             return
         with self._engine.begin() as connection:
             take_turns(connection, {(impression.recommender, impression.user) for impression in ordered})
-            pairs = accepted(connection, "impressions", pairs, lambda pair: (pair[1]["recommender"], pair[1]["at"]))
+            pairs = without_refused(connection, "impressions", pairs, lambda pair: (pair[1]["recommender"], pair[1]["at"]))
             if pairs:
                 rows = [row for _, row in pairs]
                 connection.execute(self._insert_new, rows)
@@ -60,8 +60,8 @@ class SqlEventLog:
             take_turns(
                 connection, {(row["recommender"], row[key]) for row in received for key in ("user", "event") if row[key] is not None}
             )
-            received = accepted(connection, "interactions", received, lambda row: (row["recommender"], row["at"]))
-            rows, conflicts = unknown(connection, received)
+            accepted = without_refused(connection, "interactions", received, lambda row: (row["recommender"], row["at"]))
+            rows, conflicts = unknown(connection, accepted)
             good = [row for row in rows if row["positive"]]
             answers, hits = attribute(connection, [_positive(row) for row in good], length(attribution))
             for row, answer in zip(good, answers, strict=True):
@@ -69,7 +69,7 @@ class SqlEventLog:
                     row |= {"answer": answer.request_id, "position": answer.showed[row["item"]]}
             if rows:
                 connection.execute(insert(done), rows)
-        return IngestResult(len(rows), len(received) - len(rows), conflicts, hits)
+        return IngestResult(len(rows), len(accepted) - len(rows), conflicts, hits, len(received) - len(accepted))
 
     def seen_items(
         self, recommender: str, users: Collection[int], since: datetime | None = None, limit: int = 1000

@@ -71,7 +71,7 @@ interactions = Table(
 )
 
 
-# How far old days are deleted; instants. A table without a row keeps all events.
+# Days before which events are refused and deleted, as instants. A table without a row keeps all events.
 event_deletions = Table(
     "event_deletions",
     metadata,
@@ -80,6 +80,7 @@ event_deletions = Table(
     Column("refused_before", BigInteger, nullable=False),
     Column("refused_at", BigInteger, nullable=False),
     Column("deleted_before", BigInteger),
+    Column("compactions", Integer),  # number of compactions in the archive when days were last marked as deleted
 )
 
 

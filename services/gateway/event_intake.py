@@ -114,7 +114,7 @@ class EventIntake:
             self._events.impressions(good.shown)
         results = [self._append(name, *batch) for name, batch in good.done.items()]
         return IntakeResult(
-            len(events) - len(refused),
+            len(events) - len(refused) - sum(result.too_old for result in results),
             _sum([result.hits for result in results]),
             _sum([good.own_impressions, *(result.duplicates for result in results)]),
             _sum([result.conflicts for result in results]),
@@ -141,7 +141,7 @@ class EventIntake:
 
 def _sort(event: Event, recipient: _Recipient, now: datetime, good: _Sorted) -> None:
     spec = recipient.spec
-    at = _when(event, now, spec.keep.of("impressions" if isinstance(event, Shown) else "interactions"))
+    at = _when(event, now, spec.horizon("impressions" if isinstance(event, Shown) else "interactions"))
     if isinstance(event, Action):
         good.does(*_interaction(event, recipient, at))
     elif isinstance(event, PageView):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from services.monitor.drift import DriftLooks, MeasuredVersion
@@ -11,6 +12,7 @@ from services.monitor.features import ItemFeatures
 from services.monitor.hits import Era, HitLooks
 from shared.contracts.retraining import DriftTrigger, OnNewData, OnNewEvents, Trigger
 from shared.contracts.spec import RecommenderSpec
+from shared.domain.archive import DAY, start_of
 from shared.domain.drift.reading import DriftLook
 from shared.domain.errors import EyasError
 from shared.ports import (
@@ -81,7 +83,7 @@ class Monitor:
         return None if served is None else self._look(served, self._recommenders.get(recommender).spec)
 
     def _look(self, served: MeasuredVersion, spec: RecommenderSpec) -> DriftLook | None:
-        return self._drift.newest(served, spec.retrain.drift or DriftTrigger())
+        return self._drift.newest(self._with_kept_events(served, spec), spec.retrain.drift or DriftTrigger())
 
     def liked(self, recommender: str) -> tuple[int, int] | None:
         """Returns the likes since the version serves, and how many two windows need; None if these are too many to count."""
@@ -91,6 +93,11 @@ class Monitor:
         if served is None:
             return 0, wanted
         return (self._drift.liked(served, wanted), wanted) if wanted <= _COUNTED else None
+
+    def _with_kept_events(self, served: MeasuredVersion, spec: RecommenderSpec) -> MeasuredVersion:
+        """Begins with the first whole day that the database keeps, if the version serves for longer."""
+        oldest = start_of((self._clock.now() - spec.horizon("impressions")).date()) + DAY
+        return replace(served, since=max(served.since, oldest))
 
     def _served(self, recommender: str) -> MeasuredVersion | None:
         route = self._routes.get(recommender)

@@ -107,8 +107,7 @@ class Platform:
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
         data = DataFiles(data_roots)
-        days = (state.events, state.days, state.deletion)
-        snapshots = Snapshots(*days, state.artifacts, state.ids, state.feature_history, state.catalogue)
+        snapshots = Snapshots(state.events, state.days, state.deletion, state.artifacts, state.ids, state.feature_history, state.catalogue)
         code = code_version(parts.images(settings))
         bases = StageCache(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
         stile = None if settings.owns_home else AdmissionLease(state.leases, secrets.token_hex(8), clock)

@@ -16,12 +16,12 @@ LEAST_KEPT = timedelta(days=30)
 class Keep(Strict):
     impressions: Duration = Field(
         timedelta(days=400),
-        description="Time for which impressions stay in the database, at least 30d. Later only the daily files have them: training reads "
-        "those, KPIs do not.",
+        description="Time for which impressions stay in the database, at least 30d and the longest time of a rollout. Later only the daily "
+        "files have them: training reads those, KPIs do not. A client's older impressions are refused.",
     )
     interactions: Duration = Field(
         timedelta(days=400),
-        description="The same for interactions. The filter `not_seen` does not know older ones, and events of an older time are refused.",
+        description="The same for interactions. The filter `not_seen` and the trigger `new_events` do not know older ones.",
     )
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from shared.contracts.guardrails import Guardrails
-from shared.contracts.quantities import Duration, Fraction, parse_duration, parse_fraction, write_duration
+from shared.contracts.quantities import LONGEST, Duration, Fraction, parse_duration, parse_fraction, write_duration
 from shared.contracts.strict import Strict
 
 Weight = Annotated[Fraction, Field(gt=0, lt=1)]
@@ -103,10 +103,10 @@ class Rollout(Strict):
     analysis: Analysis = Field(Analysis(), description="Rules of the verdicts.")
 
     def longest(self) -> timedelta:
-        """Returns the longest time of a rollout without pauses, with the time until its last answers count."""
+        """Returns the longest time of a rollout without pauses, until its last answers count; at most the longest duration."""
         steps = sum((step.max or self.analysis.deadline for step in self.steps), timedelta())
         shadow = self.shadow.for_ if self.shadow is not None else timedelta()
-        return shadow + steps + self.analysis.window + self.analysis.attribution
+        return min(LONGEST, shadow + steps + self.analysis.window + self.analysis.attribution)
 
     @model_validator(mode="after")
     def _check_steps(self) -> Rollout:

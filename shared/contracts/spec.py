@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema
 
+from shared.contracts.archive import EventTable
 from shared.contracts.data import Data, Table
 from shared.contracts.entries import written
 from shared.contracts.evaluation import Evaluate
@@ -229,17 +230,6 @@ class RecommenderSpec(Strict):
         return self
 
     @model_validator(mode="after")
-    def _check_keep(self) -> RecommenderSpec:
-        """The analysis of a rollout reads the impressions since its first step."""
-        longest = self.rollout.longest()
-        if self.keep.impressions < longest:
-            impressions, needed = write_duration(self.keep.impressions), write_duration(longest)
-            raise ValueError(
-                f"keep.impressions: {impressions} is below the longest time of a rollout, {needed}; set it higher, or shorter steps"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_warm(self) -> RecommenderSpec:
         """Settings of warm runs must have an effect on the family."""
         params, warm, usual = self.model.params, self.retrain.warm, Warm()
@@ -275,6 +265,10 @@ class RecommenderSpec(Strict):
         return Table.model_validate(
             {"uri": interactions.uri, "query": interactions.query, "from": interactions.database, "key": self.schema_.item}
         )
+
+    def horizon(self, table: EventTable) -> timedelta:
+        """Returns how long the database keeps events: as `keep` says, but not shorter than a rollout, whose analysis reads them."""
+        return max(self.keep.of(table), self.rollout.longest())
 
     def positive(self) -> PositiveRule:
         return self.schema_.label.positive

@@ -1,8 +1,8 @@
 """Archive of events in files, one per day: which days are closed, which are due to be written, and which parts a reader takes from files.
 
-Days are in UTC. The rows that the database had of a day can increase when late events arrive, and never decrease. So if the written count
-equals it, the files have all rows; if it is greater, some rows are in no file yet. Of a deleted day the written count is taken for it: rows
-are deleted only when the files have all of them, and the database refuses further ones.
+Days are in UTC. The stored rows of a day can increase when late events arrive, and decrease only by the deletion of old days. So if the
+written count of another day equals the stored count, the files have all rows; if more rows are stored, some rows are in no file yet. A day
+is deleted only when the files have all its rows, and the database refuses further ones.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from datetime import UTC, date, datetime, time, timedelta
 GRACE = timedelta(hours=1)
 """Extra time for late events: journals that wait for a database, streams, and senders that retry."""
 DAY = timedelta(days=1)
-PAUSE = timedelta(hours=1)
-"""Time between refusing events of a day and deleting its rows: longer than any transaction that has not seen the refusal."""
+REFUSAL_LEAD = timedelta(days=1)
+"""Time between refusing events of a day and deleting its rows: longer than a rolling upgrade, whose older processes refuse nothing."""
 
 
 @dataclass(frozen=True)

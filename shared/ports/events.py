@@ -72,6 +72,8 @@ class DeletionMarks:
     """Time of the newest change of `refused_before`."""
     deleted_before: date | None = None
     """First day that the database has; it may also have some rows of earlier days that are not deleted yet."""
+    compactions: int | None = None
+    """Number of compactions in the archive that has the deleted days."""
 
 
 class EventDeletion(Protocol):
@@ -83,13 +85,14 @@ class EventDeletion(Protocol):
     def marks(self, recommender: str, table: EventTable) -> DeletionMarks: ...
 
     def refuse(self, recommender: str, table: EventTable, before: date, now: datetime) -> None:
-        """Refuses further events of days before `before`; returns when no older code can start on this database."""
+        """Refuses further events of days before `before`, and of no later days. Does nothing if a later day is already deleted."""
 
-    def release(self, recommender: str, table: EventTable, before: date) -> None:
-        """Marks the days before `before` as deleted: readers must not read them from the database any more."""
+    def mark_deleted(self, recommender: str, table: EventTable, before: date, compactions: int, now: datetime) -> None:
+        """Marks the days before `before` as deleted: readers must not read them from the database any more. Does nothing unless these days
+        are refused since at least `REFUSAL_LEAD`, or if later days are already deleted. `compactions`: number in the archive."""
 
-    def delete(self, recommender: str, table: EventTable, limit: int) -> int:
-        """Deletes up to `limit` rows of days that are marked as deleted; returns rows."""
+    def delete(self, recommender: str, table: EventTable, before: date, limit: int) -> int:
+        """Deletes up to `limit` rows of days that are before `before` and marked as deleted; returns rows."""
 
 
 @dataclass(frozen=True)

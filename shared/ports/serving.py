@@ -79,6 +79,8 @@ class IngestResult:
     """Duplicates with other content than the first event (except the time)."""
     hits: int | None = 0
     """Impressions that became hits."""
+    too_old: int = 0
+    """Events that are left out, because their day is refused."""
 
 
 class CandidateIndex(Protocol):

@@ -68,7 +68,7 @@ DUPLICATES = Counter("eyas_duplicate_events", "Events whose id is already stored
 CONFLICTS = Counter(
     "eyas_conflicting_events", "Events that differ from the stored event of the same id: the stored event counts.", ["recommender"]
 )
-TOO_OLD = Counter("eyas_events_too_old", "Events that waited so long that their day was deleted: they are left out.", ["recommender"])
+TOO_OLD = Counter("eyas_events_too_old", "Events that are left out, because events of their day are refused.", ["recommender"])
 DELETED = Counter("eyas_events_deleted", "Events deleted from the database; the daily files have them.", ["recommender", "table"])
 EVENTS_WAITING = Gauge("eyas_events_waiting", "Messages of the event stream that are not in the database yet.")
 JOINED = Counter("eyas_events_joined", "Interactions written from the event stream to the database.")

@@ -8,11 +8,13 @@ from pathlib import Path
 import httpx
 import polars as pl
 import pytest
-from sqlalchemy import Engine, func, insert, select, update
+from sqlalchemy import Engine, func, insert, select
 
-from services.eventlog.tables import event_deletions, impressions, instant, interactions
+from services.eventlog.deletion import SqlEventDeletion
+from services.eventlog.tables import impressions, instant, interactions
 from services.store.engine import open_engine, sqlite_url
-from shared.domain.archive import DAY
+from shared.contracts.archive import TABLES
+from shared.domain.archive import DAY, too_old_before
 from tests.platform.conftest import Copy
 from tests.servers.platform_process import PlatformProcess, until
 from tests.support.platform_world import USERS, quick_spec
@@ -22,10 +24,10 @@ pytestmark = [pytest.mark.requirement("U-11"), pytest.mark.timeout(600)]
 
 
 def write_old_events(engine: Engine, movies: list[int]) -> None:
-    """Writes events that are 402 to 421 days old, as an installation has them that is older than this release."""
+    """Writes events that are 403 to 422 days old, as an installation has them that is older than this release."""
     now = datetime.now(UTC)
     rows = [
-        {"recommender": "movies", "user": number % USERS + 1, "at": instant(now - (402 + number % 20) * DAY) + number}
+        {"recommender": "movies", "user": number % USERS + 1, "at": instant(now - (403 + number % 20) * DAY) + number}
         for number in range(OLD)
     ]
     with engine.begin() as connection:
@@ -35,6 +37,13 @@ def write_old_events(engine: Engine, movies: list[int]) -> None:
             connection.execute(insert(interactions).values(**row, **liked))
             answer = {"request_id": f"old{number}", "version": 1, "variant": "stable", "generation": 1, "step": -1, "items": f"[{item}]"}
             connection.execute(insert(impressions).values(**row, **answer, size=1))
+
+
+def refuse_old_days(engine: Engine) -> None:
+    """Refuses the days as the platform does two days before it deletes them."""
+    now = datetime.now(UTC)
+    for table in TABLES:
+        SqlEventDeletion(engine).refuse("movies", table, too_old_before(now, 400 * DAY).date(), now - 2 * DAY)
 
 
 def count(engine: Engine) -> tuple[int, int]:
@@ -50,12 +59,10 @@ def test_old_events_move_to_files_and_training_reads_them(copy_of_trained: Copy,
     platform = PlatformProcess(platform.home, platform.data, settings={"EYAS_COMPACT_EVERY": "1"})
     engine = open_engine(sqlite_url(platform.home / "eyas.db"))
     write_old_events(engine, pl.read_parquet(platform.data / "movies.parquet")["movieId"].to_list())
+    refuse_old_days(engine)
     with platform:
-        until("their days are refused and archived", lambda: refused(engine) == 2 and "events: compacted" in platform.log, 180)
-        assert count(engine) == (OLD, OLD)
-        with engine.begin() as connection:  # as if the hour between refusal and deletion were over
-            connection.execute(update(event_deletions).values(refused_at=event_deletions.c.refused_at - 7_200_000_000))
-        until("they are deleted", lambda: count(engine) == (0, 0), 180)
+        until("they are archived and deleted", lambda: count(engine) == (0, 0), 240)
+        assert "events: compacted recommender=movies" in platform.log
         counted = {line for line in httpx.get(platform.metrics_url).text.splitlines() if line.startswith("eyas_events_deleted_total")}
         assert counted == {
             f'eyas_events_deleted_total{{recommender="movies",table="{name}"}} {OLD}.0' for name in ("impressions", "interactions")
@@ -73,8 +80,3 @@ def test_old_events_move_to_files_and_training_reads_them(copy_of_trained: Copy,
         log = platform.get(f"/v1/runs/{run}/logs", stage="etl")["text"]
         assert f"events: joined events={OLD + 1}" in log, log
     engine.dispose()
-
-
-def refused(engine: Engine) -> int:
-    with engine.connect() as connection:
-        return connection.execute(select(func.count()).select_from(event_deletions)).scalar_one()

@@ -49,6 +49,20 @@ def test_who_goes_on_liking_the_same_does_not_drift(serving: World) -> None:
         assert all(one.chance == 1 and one.size == 0 for one in readings(serving.monitor).values())
 
 
+@pytest.mark.requirement("U-11")
+def test_a_version_that_serves_for_longer_than_events_are_kept_is_compared_with_the_first_kept_day(serving: World) -> None:
+    """Whether older likes are deleted yet makes no difference."""
+    serving.like(DRAMAS_TWICE)
+    serving.clock.pass_by(days=350)
+    serving.like(MIXED)
+    serving.clock.pass_by(days=49)
+    serving.like(MIXED)
+    assert psi(serving) > 1
+    serving.clock.pass_by(days=2)
+    serving.like(MIXED)
+    assert psi(serving) == 0
+
+
 @pytest.mark.requirement("C-03", "C-06", "G-05")
 def test_drift_rises_while_likes_move_to_another_genre_and_in_that_feature_alone(serving: World) -> None:
     serving.like(MIXED)

@@ -51,9 +51,24 @@ def test_marks_are_per_recommender_and_table(deletion: SqlEventDeletion, table: 
     deletion.refuse("films", table, TODAY, T0)
     assert deletion.marks("films", table) == DeletionMarks(TODAY, T0, None)
     deletion.refuse("films", table, TODAY + DAY, T0 + DAY)
-    deletion.release("films", table, TODAY)
-    assert deletion.marks("films", table) == DeletionMarks(TODAY + DAY, T0 + DAY, TODAY)
+    deletion.mark_deleted("films", table, TODAY, 3, T0 + 2 * DAY)
+    assert deletion.marks("films", table) == DeletionMarks(TODAY + DAY, T0 + DAY, TODAY, 3)
     assert deletion.marks("films", other) == deletion.marks("books", table) == DeletionMarks()
+
+
+@pytest.mark.requirement("U-11")
+def test_marks_of_deleted_days_follow_a_refusal_of_a_day_ago_and_never_move_back(deletion: SqlEventDeletion) -> None:
+    """A control plane that stalled may write what another one has overtaken."""
+    deletion.mark_deleted("films", "interactions", TODAY, 1, T0)
+    assert deletion.marks("films", "interactions") == DeletionMarks(), "nothing is refused"
+    deletion.refuse("films", "interactions", TODAY, T0)
+    deletion.mark_deleted("films", "interactions", TODAY, 1, T0 + DAY - timedelta(seconds=1))
+    deletion.mark_deleted("films", "interactions", TODAY + DAY, 1, T0 + DAY)
+    assert deletion.marks("films", "interactions") == DeletionMarks(TODAY, T0, None), "too early, and a day that is not refused"
+    deletion.mark_deleted("films", "interactions", TODAY, 2, T0 + DAY)
+    deletion.mark_deleted("films", "interactions", TODAY - DAY, 1, T0 + DAY)
+    deletion.refuse("films", "interactions", TODAY - DAY, T0 + DAY)
+    assert deletion.marks("films", "interactions") == DeletionMarks(TODAY, T0, TODAY, 2)
 
 
 @pytest.mark.requirement("U-11")
@@ -66,12 +81,13 @@ def test_only_rows_of_deleted_days_go_and_at_most_the_limit_at_once(engine: Engi
     SqlEventLog(engine).impressions([shown("ancient", datetime(1969, 5, 1, tzinfo=T0.tzinfo))])
     ancient = max(days(engine, table))
     assert deletion.oldest("films", table) == TODAY - 7 * DAY and deletion.oldest("music", table) is None
-    assert deletion.delete("films", table, 10) == 0, "nothing is marked"
+    assert deletion.delete("films", table, TODAY, 10) == 0, "nothing is marked"
     deletion.refuse("films", table, TODAY - 3 * DAY, T0)
-    assert deletion.delete("films", table, 10) == 0, "refused days are not deleted yet"
-    deletion.release("films", table, TODAY - 3 * DAY)
+    assert deletion.delete("films", table, TODAY, 10) == 0, "refused days are not deleted yet"
+    deletion.mark_deleted("films", table, TODAY - 3 * DAY, 1, T0 + DAY)
+    assert deletion.delete("films", table, TODAY - 7 * DAY, 10) == 0, "none is older"
     counts = []
-    while rows := deletion.delete("films", table, 2):
+    while rows := deletion.delete("films", table, TODAY, 2):
         counts.append(rows)
     assert sum(counts) == 4 and max(counts) <= 2
     assert days(engine, table) == [1, 2, 3, ancient] and days(engine, table, "books") == [8]
@@ -86,7 +102,8 @@ def test_older_code_cannot_start_once_days_are_refused(engine: Engine, deletion:
         with engine.connect() as connection:
             return readable_by(connection)
 
-    assert oldest() == "text_ids"
+    deletion.refuse("films", "interactions", date(1970, 1, 1), T0)
+    assert oldest() == "text_ids", "old events are only noticed"
     deletion.refuse("films", "interactions", date(2020, 1, 1), T0)
     assert oldest() == "event_deletions"
 
@@ -95,8 +112,9 @@ def test_older_code_cannot_start_once_days_are_refused(engine: Engine, deletion:
 def test_a_step_finds_its_rows_with_an_index_alone(engine: Engine, deletion: SqlEventDeletion, table: EventTable) -> None:
     fill(engine, *range(1, 10))
     deletion.refuse("films", table, TODAY, T0)
-    deletion.release("films", table, TODAY)
-    sent = statements(engine, lambda: deletion.oldest("films", table)) + statements(engine, lambda: deletion.delete("films", table, 3))
+    deletion.mark_deleted("films", table, TODAY, 1, T0 + DAY)
+    sent = statements(engine, lambda: deletion.oldest("films", table))
+    sent += statements(engine, lambda: deletion.delete("films", table, TODAY, 3))
     selects = [(statement, values) for statement, values in sent if statement.startswith("SELECT") and table in statement.split("FROM")[1]]
     assert len(selects) >= 2
     with engine.connect() as connection:
@@ -117,7 +135,7 @@ def test_events_of_a_refused_day_are_left_out(engine: Engine, deletion: SqlEvent
     log = SqlEventLog(engine)
     late, in_time = T0 - timedelta(hours=12, microseconds=1), T0 - timedelta(hours=12)
     result = log.interactions([did(1, late, id="a"), did(2, in_time, id="b"), did(2, in_time, id="b")], [True] * 3, ATTRIBUTION)
-    assert (result.new, result.duplicates) == (1, 1)
+    assert (result.new, result.duplicates, result.too_old) == (1, 1, 1)
     log.impressions([shown("late", late), shown("in time", in_time), shown("of books", late, recommender="books")])
     assert [len(days(engine, table)) for table in TABLES] == [1, 1]
     assert len(days(engine, "impressions", "books")) == 1

@@ -228,7 +228,7 @@ def test_a_way_back_that_loses_rows_or_is_none_is_refused_and_nothing_changes(en
     assert rows(engine) == before
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM recommenders"))
-        connection.execute(text("INSERT INTO event_deletions VALUES ('films', 'impressions', 1, 1, 1)"))
+        connection.execute(text("INSERT INTO event_deletions VALUES ('films', 'impressions', 1, 1, 1, 1)"))
     with pytest.raises(Unsupported, match="'event_deletions' cannot go back: the marks of deleted days, without which training lacks"):
         downgrade(engine, "text_ids")
     with engine.begin() as connection:

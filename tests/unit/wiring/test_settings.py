@@ -63,6 +63,8 @@ WRONG = (
     ("EYAS_EXECUTOR", "docker", "'local' or 'kubernetes'"),
     ("EYAS_REPLICA", "Pod_1", "as in a pod's name"),
     ("EYAS_DRAIN", "5", "a duration such as 30s"),
+    ("EYAS_KEEP_AUDIT", "29d", "at least 30d, got"),
+    ("EYAS_KEEP_HISTORY", "1s", "at least 30d, got"),
 )
 
 

@@ -11,7 +11,7 @@ branch_labels = None
 depends_on = None
 
 _DELETED = sa.text("SELECT count(*) FROM event_deletions WHERE deleted_before IS NOT NULL")
-_REFUSED = sa.text("SELECT count(*) FROM event_deletions")
+_REFUSED = sa.text("SELECT count(*) FROM event_deletions WHERE refused_before > 0")
 
 
 def upgrade() -> None:
@@ -22,6 +22,7 @@ def upgrade() -> None:
         sa.Column("refused_before", sa.BigInteger, nullable=False),
         sa.Column("refused_at", sa.BigInteger, nullable=False),
         sa.Column("deleted_before", sa.BigInteger),
+        sa.Column("compactions", sa.Integer),
     )
 
 
