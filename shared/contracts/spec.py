@@ -280,8 +280,9 @@ class RecommenderSpec(Strict):
         return isinstance(rule, ListedValues) and rule.weights is not None
 
     def document(self) -> dict[str, Any]:
-        """Returns the spec as plain JSON, for storage, comparison and stages."""
-        return self.model_dump(mode="json", by_alias=True)
+        """Returns the spec as plain JSON, for storage, comparison and stages. Without `keep` if that is the default, so that releases of
+        before `keep` can read it."""
+        return self.model_dump(mode="json", by_alias=True, exclude={"keep"} if self.keep == Keep() else None)
 
     def with_campaigns(self, content: bytes) -> RecommenderSpec:
         """Returns the spec with the campaigns of the file that `serve.order.campaigns` names, and the file's digest."""

@@ -31,6 +31,14 @@ def test_the_default_is_400_days_and_either_can_be_set() -> None:
 
 
 @pytest.mark.requirement("U-11")
+def test_a_spec_that_uses_the_default_is_stored_as_releases_of_before_read_it() -> None:
+    assert "keep" not in read().document() and "keep" not in read(keep={"impressions": "400d"}).document()
+    document = read(keep={"interactions": "500d"}).document()
+    assert document["keep"] == {"impressions": "400d", "interactions": "500d"}
+    assert parse_spec(json.dumps(document)).keep.interactions == 500 * DAY
+
+
+@pytest.mark.requirement("U-11")
 def test_events_stay_for_as_long_as_a_rollout_reads_them() -> None:
     rollout: dict[str, Any] = {
         "steps": [{"weight": "5%", "max": "20d"}, {"weight": "50%"}],
