@@ -11,7 +11,7 @@ import polars as pl
 from sqlalchemy import Engine, insert
 
 from benchmarks.harness import Row, timed, until
-from pipelines.data.interactions import from_events
+from pipelines.data.interactions import plain_events, read_events
 from services.control.archive import EventArchive
 from services.control.compaction import Compactor
 from services.control.snapshots import Snapshots
@@ -110,4 +110,4 @@ def _read(store: FsspecArtifacts, files: Files, folder: Path, spec: RecommenderS
     groups: dict[str, list[Path]] = {}
     for name in sorted(files):
         groups.setdefault(name.split("/")[0], []).append(store.fetch(files[name], folder / name))
-    return from_events(list(groups.values()), spec).collect()
+    return plain_events(read_events(list(groups.values()), spec)).collect()

@@ -105,12 +105,6 @@ def from_file(source: SourceRows, spec: RecommenderSpec, extra: Mapping[str, str
     )
 
 
-def from_events(
-    stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kinds: IdKinds = UNFIXED, since: datetime | None = None
-) -> pl.LazyFrame:
-    return plain_events(read_events(stretches, spec, kinds, since))
-
-
 def read_events(
     stretches: Sequence[Sequence[Path]], spec: RecommenderSpec, kinds: IdKinds = UNFIXED, since: datetime | None = None
 ) -> pl.LazyFrame:

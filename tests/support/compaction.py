@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 from sqlalchemy import Engine
 
-from pipelines.data.interactions import from_events
+from pipelines.data.interactions import plain_events, read_events
 from pipelines.stages.etl import run
 from pipelines.stages.runner import Context
 from services.control.archive import EventArchive
@@ -163,7 +163,7 @@ class Place:
         groups: dict[str, list[Path]] = {}
         for name in sorted(fetched):
             groups.setdefault(name.split("/")[0], []).append(fetched[name])
-        return from_events(list(groups.values()), SPEC, since=since).collect()
+        return plain_events(read_events(list(groups.values()), SPEC, since=since)).collect()
 
     def written(self, table: EventTable) -> dict[date, Counter[Any]]:
         """The keys of what is archived, by day, each as often as it is there."""

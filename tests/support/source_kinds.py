@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from polars.testing import assert_frame_equal
 
-from pipelines.data.interactions import from_events, from_file, open_interactions
+from pipelines.data.interactions import from_file, open_interactions, plain_events, read_events
 from pipelines.data.sources import ReadableRoots, open_source
 from pipelines.data.tfrecord.layout import beside
 from pipelines.data.tfrecord.writer import write_tfrecord
@@ -220,6 +220,6 @@ def assert_events_join(source: Source, count: int) -> None:
     )
     (folder / "events.csv").write_text("user,item,value,time\n1,2,,1.7e9\n")
     opened = open_interactions(recommender, source.reach())
-    joined = pl.concat([from_file(opened, recommender), from_events([[folder / "events.csv"]], recommender)]).collect()
+    joined = pl.concat([from_file(opened, recommender), plain_events(read_events([[folder / "events.csv"]], recommender))]).collect()
     assert len(joined) == count + 1
     assert joined.schema == {"user": pl.Int64, "item": pl.Int64, "time": pl.Float64, "label": pl.Int8}
