@@ -12,6 +12,7 @@ never the database's consistency. `database_files` detects files that are moved 
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,22 @@ def _open(files: DatabaseFiles, arguments: list[Any]) -> None:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     connection.isolation_level = None  # `_begin` begins transactions, not the driver
-    for setting in (f"busy_timeout={int(_PATIENCE * 1000)}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+    for setting in (f"busy_timeout={int(_PATIENCE * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {setting}").close()
+    _use_wal(connection)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Waits for other processes that open a new database at the same time: for this setting SQLite does not wait by itself."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
 
 
 def _begin(connection: Connection, turns: WriteLock, files: DatabaseFiles) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,27 @@ def refused(path: Path) -> Iterator[None]:
         yield
     assert str(path) in str(caught.value)
     assert caught.value.answer == AWAY
+
+
+def test_processes_that_open_a_new_database_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """SQLite returns "locked" at once, without its timeout, if another connection writes while the database is not in WAL yet."""
+    other = sqlite3.connect(tmp_path / "eyas.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("CREATE TABLE t (a)")
+    ended = threading.Event()
+
+    def opened() -> None:
+        with open_engine(sqlite_url(tmp_path / "eyas.db")).connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        ended.set()
+
+    thread = threading.Thread(target=opened)
+    thread.start()
+    assert not ended.wait(0.3)
+    other.execute("COMMIT")
+    other.close()
+    thread.join()
+    assert ended.is_set()
 
 
 @pytest.mark.parametrize("suffixes", [SUFFIXES, ("",), ("-wal",), ("-shm",)], ids=["all", "database", "wal", "shm"])
