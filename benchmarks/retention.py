@@ -110,7 +110,7 @@ def _sizes(engine: Engine, kind: str, answers: int, days: int) -> Iterator[Row]:
             sizes[day] = _size(engine)
             if day % 10 == 0:
                 yield Row(case, contender, f"size after {day} days", "MB", [sizes[day]])
-        newest = [sizes[day] for day in range(days - 9, days + 1)]
+        newest = [sizes[day] for day in range(max(1, days - 9), days + 1)]
         yield Row(case, contender, "growth in the last 10 days", "%", [100 * (newest[-1] / newest[0] - 1)])
         yield Row(case, contender, "rows left", "", [float(_count(engine))])
         yield Row(case, contender, f"deletion of {AT_ONCE} rows, p99", "ms", [1e3 * float(np.quantile(deletion.seconds, 0.99))])
