@@ -64,7 +64,7 @@ class Pace:
 
 @dataclass
 class Chain:
-    """Seconds of the machine's clock at which an alert arrived at each component, and the run that the alert started."""
+    """When an alert arrived at each component, in seconds of the machine's clock, and the run that the alert started."""
 
     moments: dict[str, float] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -56,8 +55,8 @@ class EventRetention:
         self._every = every
         self._sleep = sleep
         self._look_at: dict[_Place, datetime] = {}
-        self._deletes: deque[tuple[_Place, date]] = deque()
-        """Tables with rows to delete, and the day before which."""
+        self._deletes: dict[_Place, date] = {}
+        """Tables with rows to delete, and the day before which; the first one's turn is next."""
 
     @property
     def deletes(self) -> bool:
@@ -74,8 +73,8 @@ class EventRetention:
                     self._guarded(place, self._look)
         until = time.monotonic() + _WORK
         while self._deletes and time.monotonic() < until:
-            place, before = self._deletes.popleft()
-            self._guarded(place, partial(self._delete, before=before))
+            place = next(iter(self._deletes))
+            self._guarded(place, partial(self._delete, before=self._deletes.pop(place)))
 
     def _guarded(self, place: _Place, work: Callable[[str, EventTable], None]) -> None:
         try:
@@ -102,8 +101,7 @@ class EventRetention:
         if refused_before < marks.refused_before or (is_known and oldest < old_before and refused_before > marks.refused_before):
             self._deletion.refuse(name, table, refused_before, now)
         if deleted_before is not None and oldest < min(deleted_before, old_before):
-            self._deletes = deque(entry for entry in self._deletes if entry[0] != (name, table))
-            self._deletes.append(((name, table), old_before))
+            self._deletes[name, table] = old_before
 
     def _mark_deleted(self, name: str, table: EventTable, marks: DeletionMarks, before: date) -> None:
         """Marks the days before a day as deleted, up to the first day that the archive lacks, or has in part."""
@@ -131,5 +129,5 @@ class EventRetention:
         rows = self._deletion.delete(name, table, before, AT_ONCE)
         metrics.DELETED.labels(name, table).inc(rows)
         if rows:
-            self._deletes.append(((name, table), before))
+            self._deletes[name, table] = before
             self._sleep(_REST * (time.monotonic() - began))

@@ -225,7 +225,7 @@ class Runs:
         return self._snapshots.answers(spec.name, answers.since, answers.until, None if before is None else answers.since - before)
 
     def _events_since(self, record: RunRecord) -> datetime | None:
-        """Returns the time of the parent's snapshot for a warm run, else None: all events."""
+        """Returns the time from which on a run reads events. A warm run begins where its parent ended; None: a full run reads all."""
         if record.spec.mode == "warm" and record.spec.serving is not None:
             return self._registry.get(record.recommender, record.spec.serving).lineage.snapshot
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,15 @@ from shared.ports import ArtifactStore, Catalogue, DeletionMarks, EventDays, Eve
 EVENTS = "events.csv"
 MOST_ANSWERS = 1_000_000
 """Row limit: whole days, from the newest day backwards; the newest day is always taken."""
+
+
+@dataclass(frozen=True)
+class _Days:
+    """Days of a range. `parts`: files of each archived day, without days of which a file is missing. `rows`: number of rows that the
+    database has of each day, or had before the day's deletion."""
+
+    parts: Mapping[date, Sequence[ArchivePart]]
+    rows: Mapping[date, int]
 
 
 class Snapshots:
@@ -61,12 +71,11 @@ class Snapshots:
                 return files
 
     def _take(self, recommender: str, since: datetime | None, until: datetime, marks: DeletionMarks) -> Files:
-        compacted_days = self._compacted_days(recommender, "interactions", since, marks)
-        rows = self._rows(recommender, "interactions", until, compacted_days, marks) if compacted_days else {}
+        days = self._days_of(recommender, "interactions", since, until, marks)
         files: Files = {}
-        for number, stretch in enumerate(stretches(since, until, rows, rows_of(compacted_days), marks.deleted_before)):
+        for number, stretch in enumerate(stretches(since, until, days.rows, rows_of(days.parts), marks.deleted_before)):
             if stretch.day is not None:
-                files |= {f"{number:05d}/part-{part.name.number:05d}.parquet": part.file for part in compacted_days[stretch.day]}
+                files |= {f"{number:05d}/part-{part.name.number:05d}.parquet": part.file for part in days.parts[stretch.day]}
             else:
                 files |= self._exported(
                     recommender, stretch, EVENTS if (stretch.since, stretch.until) == (since, until) else f"{number:05d}.csv"
@@ -106,13 +115,13 @@ class Snapshots:
         choose: Callable[[Mapping[date, int]], Sequence[date]],
         marks: DeletionMarks,
     ) -> Files:
-        compacted_days = self._compacted_days(recommender, table, since, marks)
-        rows, written = self._rows(recommender, table, until, compacted_days, marks), rows_of(compacted_days)
+        days = self._days_of(recommender, table, since, until, marks)
+        archived = rows_of(days.parts)
         files: Files = {}
         with tempfile.TemporaryDirectory(prefix="eyas-days-") as folder:
-            for day in choose(rows):
-                if written.get(day) == rows[day]:
-                    files |= {str(part.name): part.file for part in compacted_days[day]}
+            for day in choose(days.rows):
+                if archived.get(day) == days.rows[day]:
+                    files |= {str(part.name): part.file for part in days.parts[day]}
                     continue
                 path = Path(folder) / f"{day}.ndjson"
                 self._days.dump(recommender, table, day, path)
@@ -120,42 +129,30 @@ class Snapshots:
                 path.unlink()
         return files
 
-    def _compacted_days(
-        self, recommender: str, table: EventTable, since: datetime | None, marks: DeletionMarks
-    ) -> Mapping[date, Sequence[ArchivePart]]:
-        """Returns the compacted days since a time whose files all exist. Raises Damaged if one of them is deleted and a file is missing."""
+    def _days_of(self, recommender: str, table: EventTable, since: datetime | None, until: datetime, marks: DeletionMarks) -> _Days:
+        """Raises Damaged if the archive lacks a deleted day that the range contains."""
         compactions = len(self._archive.compactions(recommender))
         if compactions < (marks.compactions or 0):
             raise Damaged(
                 f"events of '{recommender}': the artifact store has {compactions} compactions, but the days before {marks.deleted_before} "
                 f"were deleted from the database after {marks.compactions}; restore the artifacts from a backup"
             )
-        days = self._archive.days(recommender, table)
-        wanted = {day: parts for day, parts in days.items() if since is None or day >= _day(since)}
-        missing = {day: part.name for day, parts in wanted.items() for part in parts if not self._artifacts.holds(part.file)}
-        for day, name in missing.items():
-            if marks.deleted_before is not None and day < marks.deleted_before:
+        deleted_before = min(marks.deleted_before or date.min, _day(until))
+        parts_by_day: dict[date, Sequence[ArchivePart]] = {}
+        for day, parts in self._archive.days(recommender, table).items():
+            if since is not None and day < _day(since):
+                continue
+            missing = [part.name for part in parts if not self._artifacts.holds(part.file)]
+            if not missing:
+                parts_by_day[day] = parts
+            elif day < deleted_before:
                 raise Damaged(
-                    f"events of '{recommender}': the file {name} is missing, and the database does not have this day any more; restore the "
-                    "file from a backup of the artifacts"
+                    f"events of '{recommender}': the file {missing[0]} is missing, and the database does not have this day any more; "
+                    "restore the file from a backup of the artifacts"
                 )
-        return {day: parts for day, parts in wanted.items() if day not in missing}
-
-    def _rows(
-        self,
-        recommender: str,
-        table: EventTable,
-        until: datetime,
-        compacted_days: Mapping[date, Sequence[ArchivePart]],
-        marks: DeletionMarks,
-    ) -> Mapping[date, int]:
-        """Returns the number of rows of each day before `until` that the database has, or had before their deletion."""
-        stored = self._days.counts(recommender, table, until)
-        if marks.deleted_before is None:
-            return stored
-        deleted_before = min(marks.deleted_before, _day(until))
-        deleted = {day: rows for day, rows in rows_of(compacted_days).items() if day < deleted_before and rows > stored.get(day, 0)}
-        return {**stored, **deleted}
+        rows = dict(self._days.counts(recommender, table, until))
+        rows |= {day: count for day, count in rows_of(parts_by_day).items() if day < deleted_before and count > rows.get(day, 0)}
+        return _Days(parts_by_day, rows)
 
     def has_values(self, recommender: str) -> bool:
         """Returns whether feature values of users were ever written."""

@@ -124,7 +124,7 @@ def _keys(connection: Connection, query: Select[Any], at: ColumnElement[int], be
 
 
 def _versions(connection: Connection, recommender: str) -> Iterator[int]:
-    """Yields the versions with impressions, by one lookup in an index for each."""
+    """Yields the versions that have impressions. Finding each takes one lookup in an index."""
     of_recommender = select(func.min(impressions.c.version)).where(impressions.c.recommender == recommender)
     version = connection.execute(of_recommender).scalar()
     while version is not None:

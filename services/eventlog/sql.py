@@ -41,16 +41,15 @@ class SqlEventLog:
 
     def impressions(self, impressions: Sequence[Impression]) -> None:
         ordered = sorted(impressions, key=lambda impression: impression.request_id)  # sorted, so that writers don't deadlock
-        pairs = [(impression, _impression(impression)) for impression in ordered]
-        if not pairs:
+        if not ordered:
             return
         with self._engine.begin() as connection:
             take_turns(connection, {(impression.recommender, impression.user) for impression in ordered})
-            pairs = without_refused(connection, "impressions", pairs, lambda pair: (pair[1]["recommender"], pair[1]["at"]))
-            if pairs:
-                rows = [row for _, row in pairs]
+            accepted = without_refused(connection, "impressions", ordered, lambda shown: (shown.recommender, instant(shown.at)))
+            rows = [_impression(impression) for impression in accepted]
+            if rows:
                 connection.execute(self._insert_new, rows)
-                attribute_earlier(connection, [impression for impression, _ in pairs], [row["at"] for row in rows])
+                attribute_earlier(connection, accepted, [row["at"] for row in rows])
 
     def interactions(self, interactions: Sequence[Interaction], positive: Sequence[bool], attribution: timedelta) -> IngestResult:
         received = [_interaction(interaction, good, attribution) for interaction, good in zip(interactions, positive, strict=True)]

@@ -11,6 +11,7 @@ from shared.contracts.quantities import Duration, write_duration
 from shared.contracts.strict import Strict
 
 LEAST_KEPT = timedelta(days=30)
+"""Shortest time for which events and entries of logs can be kept."""
 
 
 class Keep(Strict):

@@ -49,8 +49,8 @@ def due(stored: Mapping[date, int], written: Mapping[date, int]) -> list[date]:
 def stretches(
     since: datetime | None, until: datetime, stored: Mapping[date, int], written: Mapping[date, int], deleted_before: date | None = None
 ) -> Iterator[TimePart]:
-    """Splits [since, until) in order and without overlap: days that are completely written, and the ranges between them. A deleted day that
-    contains `since` is returned as well."""
+    """Splits [since, until) in order and without overlap: days that are completely written, and the ranges between them. Days before
+    `deleted_before` are in files only, so the files of such a day are used even if `since` is in the middle of it."""
     at = since
     for day in sorted(written):
         start = start_of(day)

@@ -88,8 +88,9 @@ class EventDeletion(Protocol):
         """Refuses further events of days before `before`, and of no later days. Does nothing if a later day is already deleted."""
 
     def mark_deleted(self, recommender: str, table: EventTable, before: date, compactions: int, now: datetime) -> None:
-        """Marks the days before `before` as deleted: readers must not read them from the database any more. Does nothing unless these days
-        are refused since at least `REFUSAL_LEAD`, or if later days are already deleted. `compactions`: number in the archive."""
+        """Marks the days before `before` as deleted: readers must not read them from the database any more. `compactions`: number of
+        compactions in the archive. Does nothing if events of these days were refused less than `REFUSAL_LEAD` ago, or if later days are
+        already deleted."""
 
     def delete(self, recommender: str, table: EventTable, before: date, limit: int) -> int:
         """Deletes up to `limit` rows of days that are before `before` and marked as deleted; returns rows."""

@@ -13,7 +13,8 @@ RATE = 50
 
 
 class Load:
-    """Sends `RATE` requests a second, half for items and half with an event. `acknowledged`: time of each event's answer, by its id."""
+    """Sends `RATE` requests a second: half of them ask for items, the other half send an event. `acknowledged`: when the platform accepted
+    each event, by the event's id."""
 
     def __init__(self, platform: PlatformProcess) -> None:
         self._client = httpx.Client(base_url=platform.client.base_url, headers=platform.client.headers, timeout=20)

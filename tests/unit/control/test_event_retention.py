@@ -105,6 +105,15 @@ class Pair:
             return sorted(connection.execute(select(OF[table].c.at)).scalars())
 
 
+def aged_pair(folder: Path, *ages: timedelta) -> Pair:
+    """Returns a pair whose events are archived, and now 40 days older."""
+    pair = Pair(folder)
+    pair.happens(*ages)
+    pair.compact()
+    pair.place.clock.time += timedelta(days=40)
+    return pair
+
+
 ages = st.lists(st.integers(0, 29 * 86_400).map(lambda seconds: timedelta(seconds=seconds)), max_size=4)
 acts = st.lists(st.one_of(ages, st.just("compact"), st.integers(1, 20)), min_size=4, max_size=14)
 
@@ -162,10 +171,7 @@ def test_a_deletion_that_dies_between_two_calls_is_finished_by_the_next_one(tmp_
 
 def dies_and_is_finished(folder: Path, at: int) -> bool:
     """Returns False if the deletion ended before the call of this number."""
-    pair = Pair(folder / str(at))
-    pair.happens(timedelta(days=1), timedelta(days=2))
-    pair.compact()
-    pair.place.clock.time += timedelta(days=40)
+    pair = aged_pair(folder / str(at), timedelta(days=1), timedelta(days=2))
     fate = Fate(at)
     dying = pair.make_retention(Mortal(pair.place.deletion, fate), Mortal(pair.place.store, fate))
     try:
@@ -209,10 +215,7 @@ def blob_of(place: Place, name: str) -> Path:
 
 def test_an_event_that_arrives_in_the_pause_is_archived_before_its_day_is_deleted(tmp_path: Path) -> None:
     """A transaction that began before the refusal may end after it."""
-    pair = Pair(tmp_path)
-    pair.happens(timedelta(days=1))
-    pair.compact()
-    pair.place.clock.time += timedelta(days=40)
+    pair = aged_pair(tmp_path, timedelta(days=1))
     pair.rest(2)
     assert pair.place.deletion.marks("films", "interactions").refused_before == date(2026, 3, 25)
     with pair.place.engine.begin() as late:
@@ -276,10 +279,7 @@ def test_a_snapshot_is_read_again_if_days_are_deleted_meanwhile(tmp_path: Path) 
 
 
 def test_days_are_deleted_a_day_after_they_are_refused_and_refused_a_day_after_they_are_noticed(tmp_path: Path) -> None:
-    pair = Pair(tmp_path)
-    pair.happens(timedelta(days=1))
-    pair.compact()
-    pair.place.clock.time += timedelta(days=40)
+    pair = aged_pair(tmp_path, timedelta(days=1))
     begin, hour = pair.now, timedelta(hours=1)
     for hours in range(50):
         pair.place.clock.time = begin + hours * hour
@@ -291,10 +291,7 @@ def test_days_are_deleted_a_day_after_they_are_refused_and_refused_a_day_after_t
 
 
 def test_a_longer_time_in_the_spec_stops_a_deletion_that_has_not_begun(tmp_path: Path) -> None:
-    pair = Pair(tmp_path)
-    pair.happens(timedelta(days=1), timedelta(days=10))
-    pair.compact()
-    pair.place.clock.time += timedelta(days=40)
+    pair = aged_pair(tmp_path, timedelta(days=1), timedelta(days=10))
     pair.rest(2)
     assert pair.place.deletion.marks("films", "interactions").refused_before == date(2026, 3, 25)
     pair.recommenders.keep = {"impressions": "400d", "interactions": "400d"}
@@ -322,10 +319,7 @@ def test_a_clock_that_was_ahead_deletes_no_event_that_is_not_archived(tmp_path: 
 
 
 def test_an_archive_without_its_compactions_stops_training(tmp_path: Path) -> None:
-    pair = Pair(tmp_path)
-    pair.happens(timedelta(days=1))
-    pair.compact()
-    pair.place.clock.time += timedelta(days=40)
+    pair = aged_pair(tmp_path, timedelta(days=1))
     pair.rest(3)
     assert pair.same() and pair.stored("interactions") == []
     for manifest in (pair.place.folder / "artifacts/manifests").glob("compacted-films-*"):
@@ -336,10 +330,7 @@ def test_an_archive_without_its_compactions_stops_training(tmp_path: Path) -> No
 
 
 def test_a_run_does_not_need_files_of_days_that_it_does_not_read(tmp_path: Path) -> None:
-    pair = Pair(tmp_path)
-    pair.happens(timedelta(days=1))
-    pair.compact()
-    pair.place.clock.time += timedelta(days=40)
+    pair = aged_pair(tmp_path, timedelta(days=1))
     pair.rest(3)
     pair.happens(timedelta(days=1))
     blob_of(pair.place, "interactions/date=2026-03-19/part-00000.parquet").unlink()
