@@ -48,7 +48,7 @@ def backup(answers: int = 1_000_000) -> Iterator[Row]:
                 yield Row(f"50 events/s, {name}", f"eyas on {kind}", "longest write", "ms", [1e3 * max(durations)])
             engine.dispose()
             target, began = new_database(kind), time.monotonic()
-            load(target, None, path)
+            load(target, None, TABLES, path)
             yield Row(f"{answers:,} answers", f"eyas on {kind}", "restore", "s", [time.monotonic() - began])
 
 

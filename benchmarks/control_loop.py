@@ -24,6 +24,7 @@ from services.control.stage_cache import StageCache
 from services.control.worker_loop import Loop
 from services.eventlog.days import SqlEventDays
 from services.eventlog.deletion import SqlEventDeletion
+from services.eventlog.forgetting import SqlForgottenUsers
 from services.eventlog.sql import SqlEventLog
 from services.store.engine import open_engine
 from services.store.installation import id_hash
@@ -36,6 +37,7 @@ from shared.artifacts import FsspecArtifacts
 from shared.contracts.records import RolloutSpec, RunSpec
 from shared.contracts.stage import Manifest, StageSpec
 from shared.datafiles import DataFiles
+from shared.domain.forgetting import UserDigest
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
 from shared.run_factory import new_run
@@ -83,7 +85,12 @@ class Plane:
         outputs, registry = SqlStageOutputs(self.engine), SqlRegistry(self.engine)
         bases = StageCache(self.runs, registry, artifacts, outputs, DataFiles(()), "a benchmark")
         snapshots = Snapshots(
-            SqlEventLog(self.engine), SqlEventDays(self.engine), SqlEventDeletion(self.engine), artifacts, id_hash(self.engine)
+            SqlEventLog(self.engine),
+            SqlEventDays(self.engine),
+            SqlEventDeletion(self.engine),
+            artifacts,
+            id_hash(self.engine),
+            SqlForgottenUsers(self.engine, UserDigest(b"")),
         )
         recommenders = SqlRecommenders(self.engine)
         kind = Runs(

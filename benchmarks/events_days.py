@@ -17,6 +17,7 @@ from services.control.compaction import Compactor
 from services.control.snapshots import Snapshots
 from services.eventlog.days import SqlEventDays
 from services.eventlog.deletion import SqlEventDeletion
+from services.eventlog.forgetting import SqlForgottenUsers
 from services.eventlog.sql import SqlEventLog
 from services.eventlog.tables import impressions, interactions
 from services.executors.local import LocalExecutor
@@ -25,6 +26,7 @@ from shared.artifacts import FsspecArtifacts
 from shared.contracts.archive import TABLES
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
+from shared.domain.forgetting import UserDigest
 from shared.ports import Recommender
 
 _DAYS, _LONG = 10, 3600.0
@@ -53,12 +55,13 @@ def days_of_events(folder: Path, engine: Engine, spec: RecommenderSpec, count: i
     _fill(engine, spec.name, count)
     store, world = FsspecArtifacts(str(folder / "artifacts")), _World(spec)
     log, days = SqlEventLog(engine), SqlEventDays(engine)
-    snapshots, scratch = Snapshots(log, days, SqlEventDeletion(engine), store, id_hash(engine)), folder / "scratch"
+    forgotten = SqlForgottenUsers(engine, UserDigest(b""))
+    snapshots, scratch = Snapshots(log, days, SqlEventDeletion(engine), store, id_hash(engine), forgotten), folder / "scratch"
     exporting, files = timed(lambda: snapshots.take(spec.name, None, _NOW))
     reading, before = timed(lambda: _read(store, files, scratch / "csv", spec))
     executor = LocalExecutor(folder / "work", {"etl": "pipelines.stages.etl"})
     recommenders: Any = world
-    compactor = Compactor(recommenders, days, store, executor, world, timedelta(hours=1))
+    compactor = Compactor(recommenders, days, store, executor, world, timedelta(hours=1), forgotten)
 
     def is_compacted() -> bool:
         compactor.step()

@@ -30,6 +30,7 @@ from shared.artifacts import FsspecArtifacts
 from shared.contracts.online import ONLINE, Online, OnlineColumn, View
 from shared.contracts.serving import Serve
 from shared.domain.feature_values import StoredRow, instant
+from shared.domain.forgetting import UserDigest
 from shared.ports import FeatureHistory, FeatureStore
 from shared.serving.values_file import ValueRows, write_values
 from tests.servers.redis_server import RedisServer
@@ -106,7 +107,8 @@ def materialised(store: FeatureStore, history: FeatureHistory, folder: Path, use
     spec = SimpleNamespace(serve=Serve())
     recommenders = SimpleNamespace(get=lambda _: SimpleNamespace(spec=spec), heads=lambda: {"bench": 1})
     clock = SimpleNamespace(now=lambda: NOW)
-    stores: Any = (registry, artifacts, recommenders, (store, history), clock)
+    nobody = SimpleNamespace(all=lambda _: (), digest=UserDigest(b""))
+    stores: Any = (registry, artifacts, recommenders, (store, history), clock, nobody)
     made = FeatureMaterialiser(lambda: {"bench": frozenset({2})}, *stores)
     process = psutil.Process()
     before = most = process.memory_info().rss

@@ -36,6 +36,7 @@ from services.control.stage_cache import StageCache
 from services.eventlog.days import SqlEventDays
 from services.eventlog.deletion import SqlEventDeletion
 from services.eventlog.drift_samples import SqlDriftSamples
+from services.eventlog.forgetting import SqlForgottenUsers
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.sql import SqlEventLog
 from services.gateway import Gateway
@@ -61,6 +62,7 @@ from shared.contracts.stage import StageSpec
 from shared.contracts.strict import read
 from shared.datafiles import DataFiles
 from shared.domain.errors import Unavailable
+from shared.domain.forgetting import UserDigest
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
 from shared.domain.triggers import RetrainerStatus
@@ -231,7 +233,8 @@ class Platform:
         self.monitor = Monitor(self.recommenders, self.routes, self.registry, events, SqlDriftSamples(engine), artifacts, clock)
         self._placement = Placement(self.routes, self.rollouts, self.registry, server, clock, warmth(self.recommenders))
         bases = StageCache(self.runs, self.registry, artifacts, SqlStageOutputs(engine), DataFiles(roots), code_version())
-        snapshots = Snapshots(events, SqlEventDays(engine), SqlEventDeletion(engine), artifacts, id_hash(engine))
+        forgotten = SqlForgottenUsers(engine, UserDigest(b""))
+        snapshots = Snapshots(events, SqlEventDays(engine), SqlEventDeletion(engine), artifacts, id_hash(engine), forgotten)
         runs = Runs(
             self.rollouts, self.stages, snapshots, clock, AllowLists(roots), bases, Admissions(self.runs, clock, 1), self.recommenders
         )
@@ -243,7 +246,7 @@ class Platform:
             self.recommenders,
             self.routes,
             self.monitor,
-            ModelLineages(self.registry, self.runs, self.routes),
+            ModelLineages(self.registry, self.runs, self.routes, forgotten),
             clock,
         )
         self._ticks = [Reconciler(kind, clock).tick, Reconciler(self._retrain, clock).tick, Reconciler(runs, clock).tick]

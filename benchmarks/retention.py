@@ -25,11 +25,13 @@ from services.control.compaction import Compactor
 from services.control.event_retention import AT_ONCE, EventRetention
 from services.eventlog.days import SqlEventDays
 from services.eventlog.deletion import SqlEventDeletion
+from services.eventlog.forgetting import SqlForgottenUsers
 from services.eventlog.tables import event_deletions, impressions, instant, interactions
 from services.store.engine import open_engine
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.archive import TABLES, EventTable
 from shared.domain.archive import DAY
+from shared.domain.forgetting import UserDigest
 from shared.domain.route import Route
 from shared.ports import Recommender
 from tests.servers.platform_process import PlatformProcess
@@ -96,8 +98,10 @@ def _sizes(engine: Engine, kind: str, answers: int, days: int) -> Iterator[Row]:
         recommenders: Any = world
         event_days, deletion = SqlEventDays(engine), _TimedDeletion(engine)
         executor: Any = InlineExecutor(Path(folder) / "work", store)
-        compactor = Compactor(recommenders, event_days, store, executor, world, timedelta(hours=1))
-        deleter = EventRetention(recommenders, event_days, deletion, store, world, timedelta(hours=1), sleep=lambda _: None)
+        forgotten = SqlForgottenUsers(engine, UserDigest(b""))
+        compactor = Compactor(recommenders, event_days, store, executor, world, timedelta(hours=1), forgotten)
+        parts = (event_days, deletion, forgotten, store, world, timedelta(hours=1))
+        deleter = EventRetention(recommenders, *parts, sleep=lambda _: None)
         sizes: dict[int, float] = {}
         for day in range(1, days + 1):
             _fill(engine, world.time, answers // days, (day - 1) * (answers // days), day // 7 + 1)

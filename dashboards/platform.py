@@ -177,6 +177,13 @@ EVENTS = Row(
             Query(rate("eyas_events_deleted_total", where=""), "deleted"),
             Query(rate("eyas_events_too_old_total", where=""), "left out"),
         ),
+        lines(
+            "Overdue versions",
+            COUNT,
+            "Versions that learned from a forgotten user and still serve or are still named after EYAS_FORGET_WITHIN.",
+            "operate.md#eyasforgottenversionsoverdue",
+            Query(newest("eyas_forgotten_versions_overdue", "recommender", where=""), "{{recommender}}"),
+        ),
     ],
 )
 DATABASE = Row(

@@ -114,13 +114,16 @@ def _replica(value: str) -> str:
     return value
 
 
-def _kept_time(value: timedelta) -> timedelta:
-    if value < LEAST_KEPT:
-        raise ValueError(f"expected at least {write_duration(LEAST_KEPT)}, got {write_duration(value)}")
-    return value
+def _at_least(least: timedelta) -> AfterValidator:
+    def check(value: timedelta) -> timedelta:
+        if value < least:
+            raise ValueError(f"expected at least {write_duration(least)}, got {write_duration(value)}")
+        return value
+
+    return AfterValidator(check)
 
 
-KeptTime = Annotated[Duration, AfterValidator(_kept_time)]
+KeptTime = Annotated[Duration, _at_least(LEAST_KEPT)]
 
 
 class Settings(BaseSettings):
@@ -239,6 +242,9 @@ class Settings(BaseSettings):
         None, description="Time for which transitions of runs, rollouts and retrainers are kept, such as 400d; absent: no limit."
     )
     keep_audit: KeptTime | None = Field(None, description="Time for which entries of the audit log are kept; absent: no limit.")
+    forget_within: Annotated[Duration, _at_least(timedelta(days=7))] = Field(
+        timedelta(days=30), description="Time within which the versions that learned from a forgotten user are collected, such as 30d."
+    )
     collect_every: int = Field(60, ge=0, le=10_000, description="Minutes between garbage collections; 0: none by itself.")
     compact_every: int = Field(60, ge=0, le=10_000, description="Minutes between compactions of days of events to Parquet; 0: none.")
     connections: int = Field(

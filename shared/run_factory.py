@@ -121,6 +121,11 @@ def collected_basis(record: RunRecord, collected: Mapping[int, datetime]) -> str
     )
 
 
+def table_place(recommender: str, version: int) -> str:
+    """Returns where the artifact store shows the batch table of a version."""
+    return f"recommendations/{recommender}/{version}.parquet"
+
+
 def rollout_id(run: str) -> str:
     """Returns the deterministic id of the rollout of a registered run, so that it starts once."""
     return f"{run}-rollout"

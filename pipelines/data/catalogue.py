@@ -36,7 +36,11 @@ def open_items(spec: RecommenderSpec, reach: ReadableRoots, further: Sequence[pl
 
 
 def open_users(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows | None:
-    return None if spec.data.users is None else _open(spec.data.users, reach, reach.kinds.user)
+    """Opens the users table, without forgotten users: its rows have no times."""
+    if spec.data.users is None:
+        return None
+    key = spec.data.users.key
+    return _open(spec.data.users, reach, reach.kinds.user).mapped(lambda frame: reach.forgotten.without(frame, key, None))
 
 
 def read_items(source: SourceRows, spec: RecommenderSpec) -> pl.DataFrame:

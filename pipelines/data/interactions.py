@@ -54,7 +54,8 @@ def open_interactions(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows
     check_label_type(source, schema.label_column)
     if schema.page:
         check_page_type(source, schema.page)
-    return source
+    time = seconds(schema.times, source.frame.collect_schema()[schema.time_column]) if schema.time else None
+    return source.mapped(lambda frame: reach.forgotten.without(frame, schema.user, time))
 
 
 def _texts(schema: Schema) -> Iterator[str]:

@@ -22,6 +22,7 @@ from polars.exceptions import PolarsError
 
 from pipelines.data.corrupt_files import sound_files
 from pipelines.data.databases import query_rows
+from pipelines.data.forgotten import NOBODY, ForgottenUsers
 from pipelines.data.lake import TableVersion, open_table
 from pipelines.data.partitions import FILE, Partitions
 from pipelines.data.recbole import scan_typed
@@ -51,12 +52,13 @@ LOCAL_IDS = IdHash(b"local")
 
 @dataclass(frozen=True)
 class ReadableRoots:
-    """Roots that a stage may read, the folder for copies, and how ids are read."""
+    """Roots that a stage may read, the folder for copies, how ids are read, and users whose rows are left out."""
 
     roots: tuple[str, ...]
     scratch: Path
     kinds: IdKinds = UNFIXED
     ids: IdHash = LOCAL_IDS
+    forgotten: ForgottenUsers = NOBODY
     copies: dict[str, Any] = field(default_factory=dict)
     """What `once` has returned: a source that is opened twice is copied once."""
 

@@ -10,7 +10,8 @@ Publishes:
 - items_table.json, for the seed of the catalogue (shared.contracts.items_table)
 - pages.parquet, if sequences show page views; features.json, the features' fitted state, encoded vectors (pipelines.stages.vectors)
 
-A warm run grows its parent's state and publishes older rows for replay (pipelines.stages.replay). Mode `compact` belongs to no run.
+A warm run grows its parent's state and publishes older rows for replay (pipelines.stages.replay). Modes `compact` and `forget` belong to
+no run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +29,7 @@ import polars as pl
 
 from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.dedup import thin
+from pipelines.data.forgotten import ForgottenUsers
 from pipelines.data.ids import USER_IDS, text_of, with_kinds, without_texts, write_user_ids
 from pipelines.data.interactions import from_file, latest, open_interactions, read_events, views_from_events
 from pipelines.data.lake import TableVersion
@@ -47,12 +50,13 @@ from pipelines.models.plugins import check_params
 from pipelines.stages.attribute_check import recorded, written_record
 from pipelines.stages.compact import compact
 from pipelines.stages.data_gate import admit, admit_events, judged_tables, remembered
+from pipelines.stages.forget import forget
 from pipelines.stages.replay import HELD, PAST, held_out, past, past_users
 from pipelines.stages.runner import Context, main
 from pipelines.stages.user_overrides import with_written
 from pipelines.stages.vectors import TableVectors
 from shared.contracts.items_table import FACT, ITEMS_TABLE
-from shared.contracts.stage import ID_KEY
+from shared.contracts.stage import FORGOTTEN, ID_KEY
 from shared.domain.entity_ids import IdHash
 from shared.domain.errors import BadData, Invalid
 from shared.stage_process import Outcome
@@ -82,6 +86,8 @@ class Interactions:
 def run(context: Context) -> Outcome:
     if context.spec.mode == "compact":
         return compact(context)
+    if context.spec.mode == "forget":
+        return forget(context)
     with engine(context.spec.recommender.resources.etl.engine, context.scratch) as chosen:
         return _run(context, chosen)
 
@@ -171,7 +177,7 @@ def _full(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
     source = open_interactions(spec, reach)
     extra = extra_columns(spec, source.frame.collect_schema())
     stretches = _events(context) if spec.data.interactions.also == "events" else []
-    admitted = admit(context, source, tables, read_events(stretches, spec, reach.kinds) if stretches else None)
+    admitted = admit(context, source, tables, _read_events(context, stretches, reach) if stretches else None)
     source = admitted.source
     frame, digests = from_file(source, spec, {f"{EXTRA}{name}": name for name in extra}), [source.digest()]
     pages = views(source, spec)
@@ -181,7 +187,7 @@ def _full(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
         context.log.info("events: joined events=%d", facts["events"])
         frame = pl.concat([frame, admitted.events], how="diagonal")
         digests += _digests(context)
-        pages = pl.concat([pages, views_from_events(stretches, None)]) if pages is not None else None
+        pages = pl.concat([pages, _event_views(context, stretches, reach)]) if pages is not None else None
     facts["dropped"] = admitted.dropped
     pages = _since(context, pages, frame) if pages is not None else None
     return Interactions(_since(context, frame, frame), source.name, tuple(digests), facts, extra, admitted.facts, pages, source.table)
@@ -190,8 +196,8 @@ def _full(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
 def _warm(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Interactions:
     if not context.has("parent", FEATURES):
         raise Invalid("retrain.mode: a warm run needs a parent run; start a full run")
-    spec, stretches, events_since = context.spec.recommender, _events(context), context.spec.events_since
-    events = read_events(stretches, spec, reach.kinds, events_since) if stretches else None
+    spec, stretches = context.spec.recommender, _events(context)
+    events = _read_events(context, stretches, reach) if stretches else None
     count = int(events.select(pl.len()).collect().item()) if events is not None else 0
     if events is None or count < MIN_EVENTS:
         raise BadData(f"{EVENTS}: {count} events since the parent; a warm run needs {MIN_EVENTS}; wait, or start a full run")
@@ -200,7 +206,7 @@ def _warm(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
     extra = load_graph(context.fetcher("parent")).extra
     blank = [pl.lit(None, dtype).alias(f"{EXTRA}{name}") for name, dtype in extra.items()]
     facts = {"events": count, "dropped": admitted.dropped}
-    pages = _since(context, views_from_events(stretches, events_since), admitted.events) if spec.schema_.page else None
+    pages = _since(context, _event_views(context, stretches, reach), admitted.events) if spec.schema_.page else None
     frame = _since(context, admitted.events.with_columns(blank), admitted.events)
     return Interactions(frame, EVENTS, _digests(context), facts, extra, admitted.facts, pages)
 
@@ -208,6 +214,8 @@ def _warm(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
 def _reach(context: Context) -> ReadableRoots:
     """Returns what etl may read, with the kinds of ids: those that are fixed, else those of the data."""
     roots = ReadableRoots(context.spec.data_roots, context.scratch / "sources", context.spec.ids)
+    if context.has("forgotten", FORGOTTEN):
+        roots = replace(roots, forgotten=ForgottenUsers.read(context.fetch("forgotten", FORGOTTEN)))
     reach = with_kinds(context.spec.recommender, roots)
     if "text" not in (reach.kinds.user, reach.kinds.item):
         return reach
@@ -228,11 +236,19 @@ def _item_sources(context: Context, reach: ReadableRoots) -> list[pl.LazyFrame]:
     key, text = spec.schema_.item, text_of(spec.schema_.item)
     stretches = _events(context) if spec.data.interactions.also == "events" or context.spec.mode == "warm" else []
     columns = {"item": key, text_of("item"): text}
-    events_since = context.spec.events_since
-    frames = [read_events(stretches, spec, reach.kinds, events_since).rename(columns, strict=False)] if stretches else []
+    frames = [_read_events(context, stretches, reach).rename(columns, strict=False)] if stretches else []
     if context.has("parent", "items.parquet"):
         frames.append(pl.scan_parquet(context.fetch("parent", "items.parquet")))
     return [frame.select(pl.selectors.by_name(key, text, require_all=False)) for frame in frames]
+
+
+def _read_events(context: Context, stretches: Sequence[Sequence[Path]], reach: ReadableRoots) -> pl.LazyFrame:
+    events = read_events(stretches, context.spec.recommender, reach.kinds, context.spec.events_since)
+    return reach.forgotten.without(events, "user", pl.col("time"))
+
+
+def _event_views(context: Context, stretches: Sequence[Sequence[Path]], reach: ReadableRoots) -> pl.LazyFrame:
+    return reach.forgotten.without(views_from_events(stretches, context.spec.events_since), "user", pl.col("time"))
 
 
 def _digests(context: Context) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ _AUDITED = "x-eyas-audited"
 _REPEATABLE = "x-eyas-repeatable"
 _SCOPED = "x-eyas-scoped"
 _LIMITS = "x-eyas-limits"
+_PRIVATE = "x-eyas-private"
 _EMPTY = frozenset({b"", b"{}"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -136,6 +137,7 @@ class RoleRoute(APIRoute):
         )
         self.audited: bool = not self.verbs <= _SAFE and rest["openapi_extra"].get(_AUDITED, True)
         self.scoped: bool = rest["openapi_extra"].get(_SCOPED, True)
+        self.private: bool = rest["openapi_extra"].get(_PRIVATE, False)
         self.work = RequestCost(**rest["openapi_extra"].get(_LIMITS, asdict(FREE)))
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -164,6 +166,10 @@ class RoleRoute(APIRoute):
         if self.need == ANYBODY or scope["method"] not in self.verbs:
             await super().handle(scope, receive, send)
             return
+        if self.private:  # from here on, no log sees the id
+            id = scope["path_params"]["id"]
+            scope["path"] = f"{scope['path'].removesuffix(id)}{scope['app'].state.parts.hash(id)}"
+            scope["raw_path"] = scope["path"].encode()
         caller = caller_of(scope)
         self._charge(caller, scope)
         if self.audited:
@@ -269,7 +275,8 @@ def _short(text: str | None) -> str | None:
 
 
 class RoleRouter:
-    """Routes of a handler module. `audited=False` is for routes other than GET that change nothing, and for data.
+    """Routes of a handler module. `audited=False` is for routes other than GET that change nothing, and for data. `private=True`: logs
+    have a keyed hash in place of the path's `{id}`.
 
     `scoped=False` is for routes that concern all recommenders: a token that is scoped to some of them isn't enough. `work` is the limit of
     the body and the cost of a request (services/api/rate_limits.py).
@@ -294,13 +301,16 @@ class RoleRouter:
     def delete(self, path: str, need: Need, **rest: Any) -> Callable[[F], F]:
         return self._route("DELETE", path, need, **rest)
 
-    def _route(self, method: str, path: str, need: Need, audited: bool = True, scoped: bool = True, **rest: Any) -> Callable[[F], F]:
+    def _route(
+        self, method: str, path: str, need: Need, audited: bool = True, scoped: bool = True, private: bool = False, **rest: Any
+    ) -> Callable[[F], F]:
         work = rest.pop("work", FREE if method == "GET" else WRITE)
         extra = (
             {**rest.pop("openapi_extra", {}), _ROLE: str(need)}
             | ({} if work == FREE else {_LIMITS: asdict(work)})
             | ({} if audited else {_AUDITED: False})
             | ({} if scoped else {_SCOPED: False})
+            | ({_PRIVATE: True} if private else {})
         )
         return self.router.api_route(path, methods=[method], openapi_extra=extra, **rest)
 

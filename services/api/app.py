@@ -32,6 +32,7 @@ from services.api import (
     streams,
     tokens,
     triggers,
+    users,
     versions,
 )
 from services.api.access import RoleRouter
@@ -50,6 +51,7 @@ CONTROL: tuple[RoleRouter, ...] = (
     gc.room,
     items.room,
     features.room,
+    users.room,
     runs.room,
     reports.room,
     streams.room,

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from services.api.rate_limits import RateLimits
+from services.control.forgetting import Forgotten
 from services.gateway import Gateway
 from services.monitor.earnings import EarningPoint, VersionEarning
 from services.monitor.empty_answers import EmptyAnswersLook
@@ -122,6 +123,10 @@ class ControlParts:
     """Current input of a recommender's triggers."""
     past: Callable[[Recommender], TrainingHistory]
     """Facts by which `auto` would choose now."""
+    forget: Callable[[str, int], Forgotten]
+    """Forgets a user of a recommender, by its key."""
+    hash: Callable[[str], str]
+    """Keyed hash of an id, for the audit log."""
     stage_faults: Callable[[RecommenderSpec], Mapping[str, str]]
     """Fields of a spec that no stage here can satisfy (an image, a library or a GPU is missing), with the reason and what to do."""
     check_place: Callable[[Place], None]

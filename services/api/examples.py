@@ -260,6 +260,21 @@ EXAMPLES["export_events"] = {
 EXAMPLES["list_items"] = {"answer": {"items": [_ITEM], "next": None}}
 EXAMPLES["delete_items"] = {"body": {"items": [50, 527]}, "answer": {"deleted": 2}}
 
+EXAMPLES["forget_user"] = {
+    "answer": {
+        "recommenders": [
+            {
+                "recommender": "movies",
+                "forgotten_at": _AT,
+                "interactions": 214,
+                "impressions": 96,
+                "feature_values": 2,
+                "versions": [6, 7],
+                "collected_by": "2025-12-30T12:00:00Z",
+            }
+        ]
+    }
+}
 _VALUES = {"age": 34, "mean_rating": 3.75, "last_genres": ["Drama", "Crime"]}
 EXAMPLES["put_features"] = {
     "body": {"rows": [{"key": 17, "at": _AT, "values": _VALUES}, {"key": 18, "values": {"age": 51}}]},

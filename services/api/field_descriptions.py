@@ -16,6 +16,7 @@ TAGS = {
     "access": "Tokens and the audit log",
     "items": "The catalogue: items and their attributes",
     "features": "Feature values of users",
+    "users": "Forgetting users",
     "online": "Recommendations and events",
 }
 

@@ -33,7 +33,7 @@ from shared.domain.ids import attempt_name, new_id
 from shared.domain.machine import Request
 from shared.domain.queue import HIGHEST, LOWEST, AdmissionDecision
 from shared.domain.run import ANSWERS, STAGES, works
-from shared.domain.warm_or_full import Mode, RequestedMode, choose
+from shared.domain.warm_or_full import KNOWS_FORGOTTEN, Mode, RequestedMode, choose
 from shared.ports import HistoryEntry, Recommender, RunRecord, Version
 from shared.run_factory import RunTerms, collected_basis, new_run, retry_run, rollout_id, stages_of
 
@@ -109,6 +109,8 @@ def make_run(
     mode, cause = _decided(parts, recommender, requested_mode, cause)
     if mode == "warm" and route is None:
         raise Conflict(f"recommender '{recommender.name}' serves no version yet, and a warm run starts from one: start a full run")
+    if mode == "warm" and parts.past(recommender).knows_forgotten:
+        raise Conflict(f"{KNOWS_FORGOTTEN}: a warm run would know them too; start a full run")
     now = parts.clock.now()
     return new_run(recommender, id or new_id("r", now, secrets.randbits(30)), mode, cause, route.stable if route else None, now, terms)
 

@@ -82,6 +82,8 @@ def _report(result: BackupResult, as_json: bool, verb: str) -> None:
         )
         if result.pruned:
             say(f"deleted: {', '.join(result.pruned)}")
+        if result.forgotten_again:
+            say(f"forgotten again: {result.forgotten_again:,} users who were forgotten after this backup")
     if made.missing:
         shown = ", ".join(name[:40] for name in made.missing[:5])
         lost = f"{len(made.missing):,} missing or damaged in the artifact store at the time of the backup ({shown})"

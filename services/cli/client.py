@@ -69,8 +69,8 @@ class Client:
     def put(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         return self._ask("PUT", path) if body is None else self._ask("PUT", path, json=body)
 
-    def delete(self, path: str) -> Any:
-        return self._ask("DELETE", path)
+    def delete(self, path: str, **query: Any) -> Any:
+        return self._ask("DELETE", path, params={name: value for name, value in query.items() if value is not None})
 
     def lines(self, method: str, path: str, lines: Sequence[str]) -> Any:
         """Sends JSON Lines."""

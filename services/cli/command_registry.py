@@ -118,6 +118,7 @@ ENTRIES = (
     CommandEntry("doctor", "doctor:doctor", "eyas doctor", "`able`, and `findings` as a list"),
     CommandEntry("completion", "completing:completion", "eyas completion bash"),
     CommandEntry("rollout", "rollouts:app"),
+    CommandEntry("forget-user", "users:forget_user", "eyas forget-user 42 --yes", "DELETE /v1/users/{id}"),
     CommandEntry("items", "items:app"),
     CommandEntry("features", "features:app"),
     CommandEntry("data", "data:app"),

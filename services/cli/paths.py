@@ -64,6 +64,10 @@ def run(id: str, rest: str = "") -> str:
     return f"/v1/runs/{checked_id(id)}{rest}"
 
 
+def user(id: str) -> str:
+    return f"/v1/users/{segment(id)}"
+
+
 def token(id: str) -> str:
     return f"/v1/tokens/{checked_id(id)}"
 

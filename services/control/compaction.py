@@ -2,6 +2,9 @@
 
 A compaction writes each day without the rows of earlier parts of that day: late events become a new part, and no part ever changes. Tries
 of one compaction may overlap, fail or be lost; the first try that is added to the archive counts.
+
+If users were forgotten, the next compaction writes the parts that have rows of them again, without these rows; then the old parts are
+erased.
 """
 
 from __future__ import annotations
@@ -15,18 +18,21 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from services.control.archive import ArchivePart, EventArchive, rows_of
+from services.control.snapshots import forgotten_file
 from shared.contracts.archive import TABLES, EventTable
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import Files, StageSpec
+from shared.contracts.stage import FORGOTTEN_FACT, Files, StageSpec
 from shared.domain.archive import closed_before, due
 from shared.domain.errors import EyasError
-from shared.ports import ArtifactStore, Clock, EventDays, Executor, RecommenderStore
+from shared.domain.forgetting import moment
+from shared.ports import ArtifactStore, Clock, EventDays, Executor, ForgottenUsers, RecommenderStore
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 30
 """Days per table in one compaction."""
 _SOON = timedelta(0)
+_LOOK_EVERY = timedelta(hours=1)
 
 
 @dataclass
@@ -34,7 +40,10 @@ class _CompactionState:
     """State of one recommender. `failed`: compaction and number of the newest failed try; the next try waits for the next turn."""
 
     at: datetime
-    shown: bool = False
+    settled: int = 0
+    """Number of compactions whose files are shown, and whose replaced files are erased."""
+    retry_at: datetime | None = None
+    """Time before which forgotten users do not start another try."""
     failed: tuple[int, int] = (0, 0)
 
 
@@ -52,48 +61,55 @@ class Compactor:
         artifacts: ArtifactStore,
         executor: Executor,
         clock: Clock,
-        every: timedelta,
+        every: timedelta | None,
+        forgotten: ForgottenUsers,
     ) -> None:
+        """`every`: None if days are not compacted; users are forgotten even so."""
         self._recommenders = recommenders
         self._days = days
         self._artifacts = artifacts
         self._executor = executor
         self._clock = clock
-        self._every = every
+        self._every = every or _LOOK_EVERY
+        self._compacts = every is not None
+        self._forgotten = forgotten
         self._archive = EventArchive(artifacts)
         self._turns: dict[str, _CompactionState] = {}
 
     def step(self) -> None:
         """Starts and follows compactions; call every few seconds. Looks for due days every `every`, and at each call while a try is
         running."""
+        pending = set(self._forgotten.pending())
         for name in self._recommenders.heads():
             now = self._clock.now()
             turn = self._turns.setdefault(name, _CompactionState(now))
-            if turn.at <= now:
-                turn.at = now + self._every  # applies if the look fails
+            if turn.at <= now or (name in pending and (turn.retry_at is None or turn.retry_at <= now)):
+                turn.at = turn.retry_at = now + self._every  # applies if the look fails
                 try:
+                    failed = turn.failed
                     turn.at = now + self._look(self._recommenders.get(name).spec, turn)
+                    turn.retry_at = turn.at if turn.failed != failed else None
                 except EyasError as error:
                     log.error("events: compaction failed recommender=%s error=%s", name, error)
 
     def _look(self, spec: RecommenderSpec, turn: _CompactionState) -> timedelta:
         """Returns the time until the next look."""
         number = len(self._archive.compactions(spec.name))
-        if not turn.shown:
-            self._archive.show(spec.name)
-            turn.shown = True
+        if turn.settled < number:
+            self._settle(spec.name, turn.settled)
+            turn.settled = number
         for n in itertools.count(1):
             attempt = f"compact-{spec.name}-{number}-etl-{n}"
             job = self._executor.observe(attempt)  # before the manifest: an ended job has published by now
             done = self._artifacts.manifest(attempt)
             if done is not None and done.failure is None:
-                turn.shown = False
                 if self._archive.add(spec.name, number, done):
                     rows = sum(done.facts["rows"].values())
                     log.info("events: compacted recommender=%s rows=%d files=%d", spec.name, rows, len(done.files))
                 return _SOON
             if done is None and job is None:
-                return _SOON if self._start(spec, number, attempt) else self._every
+                started = self._forget(spec, number, attempt) or (self._compacts and self._start(spec, number, attempt))
+                return _SOON if started else self._every
             if done is None and job is not None and job.phase in ("waiting", "running"):
                 return _SOON
             if (job is None or job.phase != "lost") and turn.failed < (number, n):
@@ -102,6 +118,37 @@ class Compactor:
                 log.warning("events: compaction failed recommender=%s reason=%s", spec.name, why)
                 return self._every
         raise AssertionError
+
+    def _settle(self, name: str, since: int) -> None:
+        """Shows the files, and finishes what compactions from `since` on have begun to forget; can be repeated."""
+        self._archive.show(name)
+        for manifest in self._archive.compactions(name)[since:]:
+            if FORGOTTEN_FACT in manifest.facts:
+                self._archive.erase_replaced(name, manifest)
+                times = {digest: moment(at) for digest, at in manifest.facts[FORGOTTEN_FACT].items()}
+                self._forgotten.archived(name, times)
+
+    def _forget(self, spec: RecommenderSpec, number: int, attempt: str) -> bool:
+        """Starts to remove forgotten users from the archive. An archive without parts is written again too: an earlier try of the same
+        compaction may still publish parts with them."""
+        users = [user for user in self._forgotten.all(spec.name) if not user.archived]
+        if not users:
+            return False
+        self._executor.start(
+            StageSpec(
+                stage="etl",
+                run=f"compact-{spec.name}-{number}",
+                attempt=attempt,
+                recommender=spec,
+                inputs={
+                    "forgotten": forgotten_file(self._artifacts, self._forgotten.digest, users),
+                    "parts": {str(part.name): part.file for part in self._archive.parts(spec.name).current},
+                },
+                mode="forget",
+                artifacts=self._artifacts.url,
+            )
+        )
+        return True
 
     def _start(self, spec: RecommenderSpec, number: int, attempt: str) -> bool:
         closed = closed_before(self._clock.now(), spec.rollout.analysis.attribution)

@@ -21,7 +21,7 @@ from services.control.archive import EventArchive
 from shared.contracts.archive import TABLES, EventTable
 from shared.domain.archive import REFUSAL_LEAD, start_of, too_old_before
 from shared.domain.errors import EyasError
-from shared.ports import ArtifactStore, Clock, DeletionMarks, EventDays, EventDeletion, RecommenderStore
+from shared.ports import ArtifactStore, Clock, DeletionMarks, EventDays, EventDeletion, ForgottenUsers, RecommenderStore
 from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class EventRetention:
         recommenders: RecommenderStore,
         days: EventDays,
         deletion: EventDeletion,
+        forgotten: ForgottenUsers,
         artifacts: ArtifactStore,
         clock: Clock,
         every: timedelta,
@@ -49,6 +50,7 @@ class EventRetention:
         self._recommenders = recommenders
         self._days = days
         self._deletion = deletion
+        self._forgotten = forgotten
         self._artifacts = artifacts
         self._archive = EventArchive(artifacts)
         self._clock = clock
@@ -94,7 +96,7 @@ class EventRetention:
                 self._deletion.refuse(name, table, _FIRST_DAY, now)
             return
         is_known = now - marks.refused_at >= REFUSAL_LEAD
-        if is_known:
+        if is_known and name not in self._forgotten.pending():  # the archive has rows of them: its numbers of rows say nothing
             self._mark_deleted(name, table, marks, min(marks.refused_before, old_before))
         deleted_before = self._deletion.marks(name, table).deleted_before
         refused_before = max(old_before, deleted_before or _FIRST_DAY)

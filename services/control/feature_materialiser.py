@@ -18,7 +18,17 @@ from shared.contracts.serving import Store
 from shared.contracts.strict import read
 from shared.domain.errors import Damaged, EyasError, Invalid, NotFound, Unavailable, Unreadable
 from shared.domain.feature_values import own_place, version_of
-from shared.ports import ArtifactStore, Clock, FeatureHistory, FeatureStore, RecommenderStore, Registry, RolloutStore, RouteStore
+from shared.ports import (
+    ArtifactStore,
+    Clock,
+    FeatureHistory,
+    FeatureStore,
+    ForgottenUsers,
+    RecommenderStore,
+    Registry,
+    RolloutStore,
+    RouteStore,
+)
 from shared.serving.values_file import ValueRows, read_values
 from shared.telemetry import metrics
 
@@ -58,6 +68,7 @@ class FeatureMaterialiser:
         recommenders: RecommenderStore,
         stores: tuple[FeatureStore, FeatureHistory],
         clock: Clock,
+        forgotten: ForgottenUsers,
         named: Desired | None = None,
     ) -> None:
         """`desired`: the versions that the model server must have (many queries); `named`: versions of routes and active rollouts (two)."""
@@ -68,6 +79,7 @@ class FeatureMaterialiser:
         self._recommenders = recommenders
         self._store, self._history = stores
         self._clock = clock
+        self._forgotten = forgotten
         self._views: dict[Key, tuple[OnlineView, ...]] = {}
         self._faults: dict[Key, str] = {}
         self._trimmed: dict[str, datetime] = {}
@@ -158,12 +170,19 @@ class FeatureMaterialiser:
             for start in range(0, len(values), AT_ONCE):
                 rows = [values.row(n, view.columns) for n in range(start, min(start + AT_ONCE, len(values)))]
                 self._store.write(recommender, place, rows)
+            self._forget_users(recommender, place, values)
             metrics.FEATURES_LOADED.labels(recommender).inc(len(values))
         if self._faults.pop((recommender, version), None) is not None:
             log.info("features: loading recovered recommender=%s version=%d", recommender, version)
         self._store.mark(recommender, place, min(number + 1, len(view.parts)))
         if number + 1 >= len(view.parts):
             log.info("features: view loaded recommender=%s version=%d view=%s rows=%d", recommender, version, view.name, view.rows)
+
+    def _forget_users(self, recommender: str, place: str, values: ValueRows) -> None:
+        """Deletes the rows of forgotten users. After the rows were written: a later forgetting deletes them itself."""
+        users = {user.digest: user.at for user in self._forgotten.all(recommender)}
+        for key in self._forgotten.digest.matches(values.keys.tolist(), users):
+            self._store.forget_key(recommender, place, key)
 
     def _part(self, recommender: str, version: int, view: OnlineView, name: str) -> ValueRows | None:
         """Returns None if the part can never be read."""

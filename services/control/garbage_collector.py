@@ -1,5 +1,7 @@
 """Garbage collector: versions beyond the operator's retention, manifests of ended runs, and blobs that nothing references.
 
+Versions and outputs of runs that learned from a forgotten user go earlier, so that nothing is left of it when the deadline is over.
+
 One control plane runs it, though two at once would do no harm. For each shelf: list it with ages -> read every reference -> move what is
 old and unreferenced to the trash -> read every reference again and restore what is referenced by now. What has been in the trash for the
 grace period, still unreferenced, is erased. A crash between two steps needs no repair: the next sweep checks the whole trash.
@@ -17,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, cached_property
 
-from services.control.model_lineage import line_of
+from services.control.model_lineage import learned_at, line_of
 from shared.contracts.plans import run_plan
 from shared.domain.errors import Invalid, NotFound
 from shared.domain.naming import aliases
@@ -37,6 +39,7 @@ from shared.ports import (
     BlobPin,
     Clock,
     ExpiringRows,
+    ForgottenUsers,
     LogName,
     Registry,
     RolloutStore,
@@ -48,7 +51,8 @@ from shared.ports import (
     TrashItem,
     Version,
 )
-from shared.run_factory import spec_of
+from shared.run_factory import spec_of, table_place
+from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +67,8 @@ class _References:
     collected: Mapping[str, Mapping[int, datetime]]
     active: Mapping[str, RunRecord]
     reusable: frozenset[str]
+    forgotten_at: Mapping[str, datetime | None]
+    """By recommender, the newest forgetting of a user whose removal has begun."""
 
     @cached_property
     def _by_number(self) -> dict[tuple[str, int], Version]:
@@ -85,7 +91,7 @@ class GarbageCollector:
         routes: RouteStore,
         runs: RunStore,
         rollouts: RolloutStore,
-        leftovers: ExpiringRows,
+        rows: tuple[ExpiringRows, ForgottenUsers],
         clock: Clock,
         retention: Retention,
     ) -> None:
@@ -94,8 +100,9 @@ class GarbageCollector:
         self._routes = routes
         self._runs = runs
         self._rollouts = rollouts
-        self._leftovers = leftovers
+        self._leftovers, self._forgotten = rows
         self._clock = clock
+        self._hidden: set[tuple[str, int]] = set()
         self._retention = retention
 
     def sweep(self) -> Sweep:
@@ -116,7 +123,7 @@ class GarbageCollector:
         going = {name: dict.fromkeys(numbers, now) for name, numbers in self._versions(references, now).items()}
         would.versions = [(name, number) for name, numbers in going.items() for number in numbers]
         gone = {name: {**references.collected.get(name, {}), **going.get(name, {})} for name in {*references.collected, *going}}
-        after = _References(references.versions, gone, references.active, references.reusable)
+        after = replace(references, collected=gone)
         attempts = self._attic.shelf("manifests")
         would.attempts = list(self._attempts(after, [AttemptFacts(manifest.name, manifest.written_at) for manifest in attempts], now))
         staying = {manifest.name for manifest in attempts} - set(would.attempts)
@@ -135,6 +142,8 @@ class GarbageCollector:
         for name, numbers in self._versions(self._read(), now).items():
             done.versions += [(name, number) for number in numbers if self._registry.collect(name, number, now)]
             yield "versions marked"
+        self._hide_tables()
+        self._warn_overdue()
         yield from self._manifests(now, done)
         yield from self._restore("manifests", done)
         yield from self._blobs(now, done)
@@ -146,6 +155,33 @@ class GarbageCollector:
         logs: dict[LogName, timedelta | None] = {"history": self._retention.history, "audit": self._retention.audit}
         for log_name, horizon in logs.items():
             done.rows += 0 if horizon is None else self._leftovers.forget_log(log_name, now - horizon)
+
+    def export_overdue(self) -> Mapping[str, Sequence[VersionFacts]]:
+        """Returns the versions that know a forgotten user after the deadline, and sets their gauge."""
+        deadlines = self._forgotten_before(self._retention.forgotten)
+        if not deadlines:
+            return {}
+        references = self._read()
+        overdue: dict[str, list[VersionFacts]] = {}
+        for name, forgotten_at in deadlines.items():
+            versions = [version for version in references.uncollected_versions() if version.recommender == name]
+            late = [version for version in versions if _facts_of(version, references).knows(forgotten_at)]
+            overdue[name] = self._facts(name, late, references) if late else []
+            metrics.FORGOTTEN_OVERDUE.labels(name).set(len(overdue[name]))
+        return overdue
+
+    def _warn_overdue(self) -> None:
+        for name, versions in self.export_overdue().items():
+            for version in versions:
+                holders = ", ".join(version.holders) or "none"
+                log.warning("forgetting: version is overdue recommender=%s version=%d holders=%s", name, version.number, holders)
+
+    def _hide_tables(self) -> None:
+        """Removes the shown batch tables of collected versions, all of them in the first sweep of a process."""
+        collected = {(name, number) for name, numbers in self._registry.all_collected().items() for number in numbers}
+        for name, number in sorted(collected - self._hidden):
+            self._attic.hide(table_place(name, number))
+        self._hidden = collected
 
     def _manifests(self, now: datetime, done: Sweep) -> Iterator[str]:
         manifests = {manifest.name: manifest for manifest in self._attic.shelf("manifests")}
@@ -234,7 +270,13 @@ class GarbageCollector:
 
     def _read(self) -> _References:
         active = {run.id: run for run in self._runs.list(active=True, limit=_ALL)}
-        return _References(self._registry.everything(), self._registry.all_collected(), active, self._leftovers.reusable())
+        forgotten_at = self._forgotten_before(self._retention.forgotten_kept)
+        return _References(self._registry.everything(), self._registry.all_collected(), active, self._leftovers.reusable(), forgotten_at)
+
+    def _forgotten_before(self, age: timedelta) -> dict[str, datetime | None]:
+        """Returns the newest forgetting of that age, by recommender."""
+        until = self._clock.now() - age
+        return {name: self._forgotten.newest(name, until) for name in self._forgotten.recommenders()}
 
     def _versions(self, references: _References, now: datetime) -> dict[str, tuple[int, ...]]:
         of: dict[str, list[Version]] = {}
@@ -245,9 +287,10 @@ class GarbageCollector:
         going = {}
         for name, versions in of.items():
             retention = deleted if name in closed else self._retention
+            forgotten_at = references.forgotten_at.get(name)
             # without holders, which take several queries
-            if versions_to_go([VersionFacts(version.number, version.created_at) for version in versions], retention, now):
-                going[name] = versions_to_go(self._facts(name, versions, references), retention, now)
+            if versions_to_go([_facts_of(version, references) for version in versions], retention, now, forgotten_at):
+                going[name] = versions_to_go(self._facts(name, versions, references), retention, now, forgotten_at)
         return going
 
     def _facts(self, name: str, versions: Sequence[Version], references: _References) -> list[VersionFacts]:
@@ -263,17 +306,19 @@ class GarbageCollector:
                 holders.setdefault(run.spec.serving, []).append(f"run {run.id}")
         left = self._routes.left(name)
         return [
-            VersionFacts(version.number, version.created_at, tuple(holders.get(version.number, ())), left.get(version.number))
+            replace(_facts_of(version, references), holders=tuple(holders.get(version.number, ())), left_at=left.get(version.number))
             for version in versions
         ]
 
     def _attempts(self, references: _References, facts: Sequence[AttemptFacts], now: datetime) -> tuple[str, ...]:
-        return attempts_to_go(facts, self._stages(references), self._ended(references), self._retention, now)
+        ended, knows_forgotten = self._ended(references), self._knows_forgotten(references)
+        return attempts_to_go(facts, self._stages(references), ended, knows_forgotten, self._retention, now)
 
     def _stages(self, references: _References) -> frozenset[str]:
         """Returns the referenced attempts: of a kept version's run (a warm start reads them), of the last full run in its lineage (later
-        full runs are compared with its model before the refit), of active runs, and reusable ones."""
-        needed = set(references.reusable)
+        full runs are compared with its model before the refit), of active runs, and reusable ones that know no forgotten user."""
+        knows_forgotten = self._knows_forgotten(references)
+        needed = {attempt for attempt in references.reusable if not knows_forgotten(run_of(attempt))}
         records = list(references.active.values())
         for version in references.uncollected_versions():
             *_, full = line_of(version, references.version)
@@ -309,6 +354,22 @@ class GarbageCollector:
 
         return ended
 
+    def _knows_forgotten(self, references: _References) -> Callable[[str], bool]:
+        """Returns a function that says whether a run may have read data of a forgotten user that is due, itself or with what it reused."""
+
+        @cache
+        def knows_forgotten(run: str) -> bool:
+            if not any(references.forgotten_at.values()):
+                return False
+            try:
+                record = self._runs.get(run)
+            except NotFound:
+                return False
+            forgotten_at = references.forgotten_at.get(record.recommender)
+            return forgotten_at is not None and min((record.created_at, *(done.began for done in record.status.stages))) <= forgotten_at
+
+        return knows_forgotten
+
     def _grace(self, references: _References) -> timedelta:
         """Returns the grace period, never shorter than the timeout of a stage of an active run."""
         longest = self._retention.grace
@@ -316,3 +377,8 @@ class GarbageCollector:
             with suppress(Invalid):  # such a run starts no stage
                 longest = max(longest, *run_plan(spec_of(run)).timeouts.values())
         return longest
+
+
+def _facts_of(version: Version, references: _References) -> VersionFacts:
+    """Returns the facts of a version without its holders."""
+    return VersionFacts(version.number, version.created_at, learned_at=learned_at(version, references.version))

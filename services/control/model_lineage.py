@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ from shared.domain.drift.reading import DriftLook
 from shared.domain.errors import EyasError
 from shared.domain.metric import FORGOTTEN
 from shared.domain.warm_or_full import Link, TrainingHistory
-from shared.ports import Recommender, Registry, RouteStore, RunStore, Version
+from shared.ports import ForgottenUsers, Recommender, Registry, RouteStore, RunStore, Version
 from shared.run_factory import spec_of
 
 LONGEST = 1_000
@@ -32,9 +33,16 @@ def line_of(version: Version, get: Callable[[str, int], Version]) -> Iterator[Ve
         yield version
 
 
+def learned_at(version: Version, get: Callable[[str, int], Version]) -> datetime:
+    """Returns when the oldest data of a version was read: of the last full run, from which warm runs continue. The version knows the users
+    that were forgotten later."""
+    *_, full = line_of(version, get)
+    return full.lineage.snapshot
+
+
 class ModelLineages:
-    def __init__(self, registry: Registry, runs: RunStore, routes: RouteStore) -> None:
-        self._registry, self._runs, self._routes = registry, runs, routes
+    def __init__(self, registry: Registry, runs: RunStore, routes: RouteStore, forgotten: ForgottenUsers) -> None:
+        self._registry, self._runs, self._routes, self._forgotten = registry, runs, routes, forgotten
         self._lineages: dict[str, tuple[int, tuple[Link, ...]]] = {}
 
     def past(self, recommender: Recommender, drift: DriftLook | None) -> TrainingHistory:
@@ -47,7 +55,12 @@ class ModelLineages:
             spec = spec_of(self._runs.get(version.run))
         except EyasError:  # its row or run is missing or damaged: no ancestors
             return TrainingHistory()
-        return TrainingHistory(self._line(version, spec), _changed(spec, recommender.spec), self._refused(version), _farthest(drift))
+        line, changed = self._line(version, spec), _changed(spec, recommender.spec)
+        return TrainingHistory(line, changed, self._refused(version), _farthest(drift), self._knows_forgotten(version))
+
+    def _knows_forgotten(self, version: Version) -> bool:
+        newest = self._forgotten.newest(version.recommender)
+        return newest is not None and learned_at(version, self._registry.get) <= newest
 
     def _line(self, version: Version, spec: RecommenderSpec) -> tuple[Link, ...]:
         """Caches the lineage: versions don't change."""

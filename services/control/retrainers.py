@@ -25,7 +25,7 @@ from shared.domain.machine import Request
 from shared.domain.retrainer import StartRun, run_id
 from shared.domain.route import Route
 from shared.domain.triggers import RetrainerObservation, RetrainerStatus, RetrainPlan
-from shared.domain.warm_or_full import TrainingHistory
+from shared.domain.warm_or_full import KNOWS_FORGOTTEN, TrainingHistory
 from shared.ports import (
     Clock,
     NewestTimes,
@@ -179,11 +179,14 @@ class Retrainers(Simple[RetrainerStatus, StartRun]):
             recommender = self._recommenders.get(record.recommender)
             route = self._routes.get(record.recommender)
             serving = route.stable if route else None
+            mode, reason = effect.mode, effect.reason
+            if mode == "warm" and self._lines.past(recommender, None).knows_forgotten:
+                mode, reason = "full", f"{reason}; full: {KNOWS_FORGOTTEN}"
             run = new_run(
                 recommender,
                 run_id(record.id, effect.number),
-                effect.mode,
-                effect.reason,
+                mode,
+                reason,
                 serving,
                 self._clock.now(),
                 RunTerms(trigger=effect.trigger),

@@ -27,7 +27,7 @@ from shared.domain.errors import NotFound
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import AttemptResult, RegisterVersion, RunObservation, RunStatus, StageDone, StartStage, StopStage
 from shared.ports import Clock, Executor, RecommenderStore, Record, RolloutStore, RunRecord, Version
-from shared.run_factory import collected_basis, rests_on, rollout_id, spec_of, stages_of
+from shared.run_factory import collected_basis, rests_on, rollout_id, spec_of, stages_of, table_place
 from shared.serving.signature import RECOMMENDATIONS
 from shared.telemetry import metrics
 
@@ -177,6 +177,8 @@ class Runs:
         events_since = None
         if name == "etl" and ids != _INTEGERS:
             inputs["ids"] = self._snapshots.id_key()
+        if name == "etl" and (forgotten := self._snapshots.forgotten(record.recommender)):
+            inputs["forgotten"] = forgotten
         if name == "etl" and takes_events(record, spec):
             assert following.attempt_since is not None
             events_since = self._events_since(record)
@@ -250,7 +252,7 @@ class Runs:
             )
         )
         if RECOMMENDATIONS in files:
-            self._artifacts.show(files[RECOMMENDATIONS], f"recommendations/{record.recommender}/{version.number}.parquet")
+            self._artifacts.show(files[RECOMMENDATIONS], table_place(record.recommender, version.number))
         spec = RolloutSpec(version.number, record.spec.document)
         self._rollouts.create(Record(rollout_id(record.id), record.recommender, spec, RolloutStatus(), now, now), "eyas")
 

@@ -6,6 +6,7 @@ deletion of old days.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ from pathlib import Path
 from services.control.archive import ArchivePart, EventArchive, rows_of
 from shared.contracts.archive import EventTable
 from shared.contracts.online import USERS, history_name
-from shared.contracts.stage import ID_KEY, Files
+from shared.contracts.stage import FORGOTTEN, ID_KEY, Files
 from shared.domain.archive import TimePart, stretches
 from shared.domain.entity_ids import IdHash
 from shared.domain.errors import Damaged
-from shared.ports import ArtifactStore, Catalogue, DeletionMarks, EventDays, EventDeletion, EventLog, FeatureHistory
+from shared.domain.forgetting import ForgottenUser, UserDigest
+from shared.ports import ArtifactStore, Catalogue, DeletionMarks, EventDays, EventDeletion, EventLog, FeatureHistory, ForgottenUsers
 
 EVENTS = "events.csv"
 MOST_ANSWERS = 1_000_000
@@ -44,11 +46,13 @@ class Snapshots:
         deletion: EventDeletion,
         artifacts: ArtifactStore,
         ids: IdHash,
+        forgotten: ForgottenUsers,
         history: FeatureHistory | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
         """`history`, `catalogue`: None if there is no such store."""
         self._ids = ids
+        self._forgotten = forgotten
         self._history = history
         self._catalogue = catalogue
         self._events = events
@@ -158,6 +162,11 @@ class Snapshots:
         """Returns whether feature values of users were ever written."""
         return self._history is not None and bool(self._history.latest(recommender, USERS, 1))
 
+    def forgotten(self, recommender: str) -> Files:
+        """Returns the digests of forgotten users as a file; no file if there are none."""
+        users = self._forgotten.all(recommender)
+        return forgotten_file(self._artifacts, self._forgotten.digest, users) if users else {}
+
     def id_key(self) -> Files:
         """Returns the key of the hash of text ids as a file."""
         with tempfile.TemporaryDirectory(prefix="eyas-ids-") as folder:
@@ -178,6 +187,14 @@ class Snapshots:
             path = Path(folder) / EVENTS
             rows = self._events.export(recommender, stretch.since, stretch.until, path)
             return {name: self._artifacts.put(path)} if rows or name == EVENTS else {}
+
+
+def forgotten_file(artifacts: ArtifactStore, digest: UserDigest, users: Sequence[ForgottenUser]) -> Files:
+    document = {"secret": digest.secret.hex(), "users": {user.digest: user.instant for user in users}}
+    with tempfile.TemporaryDirectory(prefix="eyas-forgotten-") as folder:
+        path = Path(folder) / FORGOTTEN
+        path.write_text(json.dumps(document))
+        return {FORGOTTEN: artifacts.put(path)}
 
 
 def _day(moment: datetime) -> date:

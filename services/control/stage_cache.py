@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from services.control.model_lineage import line_of
 from shared.contracts.encoding import EARLIER, ENCODED
@@ -41,9 +42,11 @@ class StageCache:
         data: DataSource,
         code: str,
         has_values: Callable[[str], bool] = lambda _: False,
+        forgot_at: Callable[[str], datetime | None] = lambda _: None,
     ) -> None:
-        """`has_values` returns whether feature values of users were ever written."""
+        """`has_values` returns whether feature values of users were ever written; `forgot_at`, when a user was last forgotten."""
         self._has_values = has_values
+        self._forgot_at = forgot_at
         self.runs = runs
         self.registry = registry
         self.artifacts = artifacts
@@ -55,7 +58,7 @@ class StageCache:
         """Returns the basis of a stage that would start now, after the stages in `done`."""
         spec = spec_of(record)
         adopted_stage = adopted(record, stage, done)
-        if adopted_stage is not None and self.intact(adopted_stage.attempt) is not None:
+        if adopted_stage is not None and self._is_adoptable(record, adopted_stage):
             old = adopted_stage.basis or ReuseBasis()
             return ReuseBasis(old.digest, old.parts, adopted_stage.attempt, f"published by run {record.spec.retry_of}", adopted_stage.began)
         parts = self._parts(record, spec, stage, done)
@@ -85,6 +88,11 @@ class StageCache:
             return replace(basis, why=f"other data was accepted after {equal.attempt} was validated")
         return replace(basis, attempt=equal.attempt, why=f"nothing has changed since {equal.attempt}", since=equal.at)
 
+    def _is_adoptable(self, record: RunRecord, stage: StageDone) -> bool:
+        """A stage that knows users who were forgotten later is not adopted."""
+        forgot_at = self._forgot_at(record.recommender)
+        return (forgot_at is None or stage.began > forgot_at) and self.intact(stage.attempt) is not None
+
     def changed(self, record: RunRecord, stage: str) -> str | None:
         """Returns why a stage runs, as far as is known before its inputs exist; None if they decide."""
         if record.spec.fresh:
@@ -109,6 +117,8 @@ class StageCache:
             if origin not in _BESIDE:
                 read_files = {name: file for name, file in files.items() if name not in unread}
                 parts[f"{_INPUT}{origin}"] = f"sha256:{digest_of(read_files)}"
+        forgot_at = self._forgot_at(record.recommender) if stage == "etl" else None
+        parts |= {"forgotten users": f"until {forgot_at.isoformat()}"} if forgot_at is not None else {}
         return parts | (self.data_parts(record, spec) if stage == "etl" else {})
 
     def data_parts(self, record: RunRecord, spec: RecommenderSpec) -> dict[str, str]:

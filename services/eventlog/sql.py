@@ -17,6 +17,7 @@ from services.eventlog.attribution import attribute, attribute_earlier
 from services.eventlog.dedup import unknown
 from services.eventlog.deletion import without_refused
 from services.eventlog.files import complete
+from services.eventlog.forgetting import without_forgotten
 from services.eventlog.impression_lookup import Positive
 from services.eventlog.locks import take_turns
 from services.eventlog.tables import impressions as shown
@@ -25,6 +26,7 @@ from services.eventlog.tables import interactions as done
 from shared.contracts.events import Impression, Interaction
 from shared.domain.earned import MILLIONTHS
 from shared.domain.errors import Invalid
+from shared.domain.forgetting import UserDigest
 from shared.ports import IngestResult
 
 _ROWS_AT_ONCE = 10_000
@@ -33,8 +35,10 @@ _ROWS_AT_ONCE = 10_000
 class SqlEventLog:
     """Implements EventLog with one transaction per call."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, digest: UserDigest | None = None) -> None:
+        """`digest`: of users, to refuse events of forgotten ones; None: no user is ever forgotten."""
         self._engine = engine
+        self._digest = digest
         self._reads = engine.execution_options(read_only=True)
         new = postgresql.insert(shown) if engine.dialect.name == "postgresql" else sqlite.insert(shown)
         self._insert_new = new.on_conflict_do_nothing(index_elements=[shown.c.request_id])
@@ -46,6 +50,10 @@ class SqlEventLog:
         with self._engine.begin() as connection:
             take_turns(connection, {(impression.recommender, impression.user) for impression in ordered})
             accepted = without_refused(connection, "impressions", ordered, lambda shown: (shown.recommender, instant(shown.at)))
+            if self._digest is not None:
+                accepted = without_forgotten(
+                    connection, self._digest, accepted, lambda shown: (shown.recommender, shown.user, instant(shown.at))
+                )
             rows = [_impression(impression) for impression in accepted]
             if rows:
                 connection.execute(self._insert_new, rows)
@@ -60,6 +68,8 @@ class SqlEventLog:
                 connection, {(row["recommender"], row[key]) for row in received for key in ("user", "event") if row[key] is not None}
             )
             accepted = without_refused(connection, "interactions", received, lambda row: (row["recommender"], row["at"]))
+            if self._digest is not None:
+                accepted = without_forgotten(connection, self._digest, accepted, lambda row: (row["recommender"], row["user"], row["at"]))
             rows, conflicts = unknown(connection, accepted)
             good = [row for row in rows if row["positive"]]
             answers, hits = attribute(connection, [_positive(row) for row in good], length(attribution))

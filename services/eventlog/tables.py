@@ -83,6 +83,17 @@ event_deletions = Table(
     Column("compactions", Integer),  # number of compactions in the archive when days were last marked as deleted
 )
 
+# Users whose data was deleted: a digest of each, and until when its data is forgotten. One row for each time that a user was forgotten.
+forgotten_users = Table(
+    "forgotten_users",
+    metadata,
+    Column("recommender", Text, primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("at", BigInteger, primary_key=True, autoincrement=False),
+    Column("archived", Boolean, nullable=False),  # whether the archive of events lacks the user
+    Index("forgotten_users_by_time", "recommender", "at"),
+)
+
 
 def answered_by_version(fallback: ColumnElement[Any]) -> ColumnElement[bool]:
     """Whether the answer is the version's own, empty or not."""

@@ -2,7 +2,7 @@
 
 Each attempt has a folder: spec.json, log.txt (all output) and, after its end, exit.json. The folder holds the state: an
 attempt without exit.json and without a child process was killed with its platform, and is lost. Each attempt runs once:
-a second start changes nothing.
+a second start changes nothing. Other files of an ended attempt are deleted: what counts of them is published.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ _HANDED_ON = (
 )
 _QUIET = {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 DEFAULT_ENGINE = "polars"
+_STATE = frozenset({"spec.json", "log.txt", "exit.json"})
 _LOG_PIECE = 1 << 20
 _TAIL = 8192
 
@@ -124,6 +125,8 @@ class LocalExecutor:
         """Ends of attempts whose exit.json could not be written."""
         self._lock = threading.Lock()
         self._closed = False
+        for folder in self._root.glob("*/"):  # of attempts that were lost with their platform
+            _tidy(folder)
 
     def start(self, spec: StageSpec) -> None:
         folder = self._folder(spec.attempt)
@@ -213,11 +216,18 @@ class LocalExecutor:
         finally:
             with self._lock:
                 self._children.pop(attempt, None)
+            _tidy(self._folder(attempt))
 
     def _folder(self, attempt: str) -> Path:
         if not _ATTEMPT.fullmatch(attempt):
             raise Invalid(f"{attempt!r} is not an attempt name: use lower-case letters, digits and dashes")
         return self._root / attempt
+
+
+def _tidy(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.name not in _STATE:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _write(path: Path, text: str) -> None:

@@ -91,3 +91,11 @@ class SqlFeatureHistory:
     def forget(self, recommender: str) -> None:
         with self._engine.begin() as connection:
             connection.execute(delete(feature_history).where(_row.recommender == recommender))
+
+    def forget_key(self, recommender: str, key: int) -> int:
+        with self._engine.begin() as connection:
+            return connection.execute(delete(feature_history).where(_row.recommender == recommender, _row.entity == key)).rowcount
+
+    def keys(self, recommender: str) -> Collection[int]:
+        with self._reads.connect() as connection:
+            return connection.execute(select(_row.entity).where(_row.recommender == recommender).distinct()).scalars().all()

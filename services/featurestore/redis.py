@@ -111,6 +111,9 @@ class RedisFeatureStore:
         self._do(lambda: self._redis.unlink(_place(recommender, view)))
         self._do(lambda: self._redis.hdel(_MARKS, _field(recommender, view)))
 
+    def forget_key(self, recommender: str, view: str, key: int) -> int:
+        return int(self._do(lambda: self._redis.hdel(_place(recommender, view), str(key))))
+
     def _do(self, work: Callable[[], T]) -> T:
         """Turns Redis errors into Unavailable without the URL, which may hold a password."""
         try:

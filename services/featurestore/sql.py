@@ -85,6 +85,11 @@ class SqlFeatureStore:
                 connection.execute(delete(feature_views).where(marks.recommender == recommender, marks.view == view))
                 return
 
+    def forget_key(self, recommender: str, view: str, key: int) -> int:
+        of_key = (_value.recommender == recommender, _value.view == view, _value.entity == key)
+        with self._engine.begin() as connection:
+            return connection.execute(delete(feature_values).where(*of_key)).rowcount
+
     def _enter(self, connection: Connection, recommender: str, view: str) -> None:
         new = insert(connection, feature_views).values(recommender=recommender, view=view, count=0)
         connection.execute(new.on_conflict_do_nothing(index_elements=["recommender", "view"]))

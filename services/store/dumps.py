@@ -44,14 +44,17 @@ def dump(url: str, password: str | None, names: Sequence[str], to: Path) -> tupl
     return "sqlite" if _is_sqlite(parsed) else "postgresql", before
 
 
-def load(url: str, password: str | None, path: Path) -> None:
-    """Loads a dump into an unused database, completely or not at all."""
+def load(url: str, password: str | None, names: Sequence[str], path: Path) -> None:
+    """Loads a dump into an unused database, completely or not at all. Drops the empty tables first: an older dump lacks new ones."""
     parsed = _parsed(url, password)
     if not _is_sqlite(parsed):
-        _run(
-            *(parsed, "pg_restore", "--single-transaction", "--exit-on-error", "--clean", "--if-exists"),
-            *("--no-owner", "--no-privileges", str(path)),
-        )
+        engine = open_engine(url, password)
+        try:
+            with engine.begin() as connection:
+                connection.execute(text(f"DROP TABLE IF EXISTS {', '.join((*names, VERSIONS))}"))
+        finally:
+            engine.dispose()
+        _run(parsed, "pg_restore", "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", str(path))
         return
     target = sqlite.database_file(parsed).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)

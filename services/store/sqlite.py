@@ -6,7 +6,8 @@ IMMEDIATE: they wait up to `_PATIENCE` seconds, then see the newest state and ke
 option `read_only` begins deferred and waits for no writer.
 
 A commit survives the death of the process. With `synchronous=NORMAL` a power failure may lose the newest commits, but
-never the database's consistency. `database_files` detects files that are moved or deleted.
+never the database's consistency. Deleted rows are overwritten, so that forgotten users leave no bytes in free pages.
+`database_files` detects files that are moved or deleted.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _open(files: DatabaseFiles, arguments: list[Any]) -> None:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     connection.isolation_level = None  # `_begin` begins transactions, not the driver
-    for setting in (f"busy_timeout={int(_PATIENCE * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
+    for setting in (f"busy_timeout={int(_PATIENCE * 1000)}", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
         connection.execute(f"PRAGMA {setting}").close()
     _use_wal(connection)
 

@@ -124,8 +124,9 @@ def collector(settings: Settings, state: State) -> GarbageCollector:
         settings.keep_runs,
         history=settings.keep_history,
         audit=settings.keep_audit,
+        forgotten=settings.forget_within,
     )
-    stores = (state.registry, state.routes, state.runs, state.rollouts, state.leftovers)
+    stores = (state.registry, state.routes, state.runs, state.rollouts, (state.leftovers, state.forgotten))
     return GarbageCollector(FsspecTrash(state.artifacts.url), *stores, state.clock, retention)
 
 

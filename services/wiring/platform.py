@@ -17,6 +17,7 @@ from services.control.catalogue_seeder import CatalogueSeeder
 from services.control.compaction import Compactor
 from services.control.event_retention import EventRetention
 from services.control.feature_materialiser import FeatureMaterialiser, named
+from services.control.forgetting import Forgetting
 from services.control.garbage_collector import GarbageCollector
 from services.control.model_lineage import ModelLineages
 from services.control.placement import Placement, warmth
@@ -107,9 +108,20 @@ class Platform:
         term = functools.partial(replica.term, "serving") if replica else None
         placement = Placement(state.routes, state.rollouts, state.registry, server, clock, warmth(state.recommenders), term)
         data = DataFiles(data_roots)
-        snapshots = Snapshots(state.events, state.days, state.deletion, state.artifacts, state.ids, state.feature_history, state.catalogue)
+        snapshots = Snapshots(
+            state.events,
+            state.days,
+            state.deletion,
+            state.artifacts,
+            state.ids,
+            state.forgotten,
+            state.feature_history,
+            state.catalogue,
+        )
         code = code_version(parts.images(settings))
-        bases = StageCache(state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values)
+        bases = StageCache(
+            state.runs, state.registry, state.artifacts, state.outputs, data, code, snapshots.has_values, state.forgotten.newest
+        )
         stile = None if settings.owns_home else AdmissionLease(state.leases, secrets.token_hex(8), clock)
         turns, planner = Admissions(state.runs, clock, settings.max_runs, stile), Planner(state.runs, bases, clock, settings.max_runs)
         runs = Runs(
@@ -117,11 +129,14 @@ class Platform:
         )
         stores = (state.features, state.feature_history)
         routed = functools.partial(named, state.routes, state.rollouts)
-        values = FeatureMaterialiser(placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, routed)
+        values = FeatureMaterialiser(
+            placement.desired, state.registry, state.artifacts, state.recommenders, stores, clock, state.forgotten, routed
+        )
+        forgetting = Forgetting(state.forgotten, stores, state.registry, clock, settings.forget_within)
         sources = Sources(state.kpis, state.mirrors)
         seeder = CatalogueSeeder(routed, state.registry, state.artifacts, state.catalogue)
         rollouts = Rollouts(state.rollouts, state.routes, state.registry, server, sources, placement, clock, (values, seeder))
-        lines = ModelLineages(state.registry, state.runs, state.routes)
+        lines = ModelLineages(state.registry, state.runs, state.routes, state.forgotten)
         records = (state.retrainers, state.runs, state.rollouts, state.recommenders, state.routes)
         retrainers = Retrainers(*records, watch.monitor, lines, clock)
         mark = state.changes.mark
@@ -185,6 +200,8 @@ class Platform:
             plan=planner.plan,
             watch=retrainers.look,
             past=retrainers.past,
+            forget=forgetting.forget,
+            hash=state.forgotten.digest.of_text,
             stage_faults=parts.stage_faults(settings),
             check_place=data.check,
             read_file=data.read,
@@ -197,12 +214,17 @@ class Platform:
     def _keep_house(self, settings: Settings, state: State, executor: Executor, replica: Replica | None) -> GarbageCollector:
         collector = parts.collector(settings, state)
         if settings.collect_every:
-            self._loops.append(Loop("collector", _by_one(replica, "collector", collector.sweep), settings.collect_every * 60))
-        if settings.compact_every:
-            every = timedelta(minutes=settings.compact_every)
-            compactor = Compactor(state.recommenders, state.days, state.artifacts, executor, state.clock, every)
-            deleter = EventRetention(state.recommenders, state.days, state.deletion, state.artifacts, state.clock, every)
-            self._loops.append(Loop("compactor", _by_one(replica, "compactor", compactor.step, deleter.step), 5.0))
+            self._loops.append(
+                Loop("collector", (*_by_one(replica, "collector", collector.sweep), collector.export_overdue), settings.collect_every * 60)
+            )
+        every = timedelta(minutes=settings.compact_every) if settings.compact_every else None
+        steps: list[Callable[[], object]] = [
+            Compactor(state.recommenders, state.days, state.artifacts, executor, state.clock, every, state.forgotten).step
+        ]
+        if every is not None:
+            stores = (state.days, state.deletion, state.forgotten)
+            steps.append(EventRetention(state.recommenders, *stores, state.artifacts, state.clock, every).step)
+        self._loops.append(Loop("compactor", _by_one(replica, "compactor", *steps), 5.0))
         return collector
 
     def _gateway(self, state: State, scorer: Scorer, id: str, undo: ExitStack) -> Gateway:

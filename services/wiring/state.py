@@ -10,6 +10,7 @@ from functools import partial
 from services.eventlog.days import SqlEventDays
 from services.eventlog.deletion import SqlEventDeletion
 from services.eventlog.drift_samples import SqlDriftSamples
+from services.eventlog.forgetting import SqlForgottenUsers
 from services.eventlog.jetstream import JetStreamEventLog, Joiner
 from services.eventlog.kpis import SqlKpis
 from services.eventlog.nats import JetStream
@@ -41,6 +42,7 @@ from services.store.tokens import SqlTokens
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.records import RetrainerSpec, RolloutSpec, RunSpec
 from shared.domain.errors import EyasError, Invalid
+from shared.domain.forgetting import UserDigest
 from shared.domain.rollout import RolloutStatus
 from shared.domain.run import RunStatus
 from shared.domain.triggers import RetrainerStatus
@@ -87,7 +89,9 @@ class State:
         self.tokens = SqlTokens(engine)
         self.audit = SqlAudit(engine)
         self.answers = SqlIdempotency(engine)
-        joined = SqlEventLog(engine)
+        digest = UserDigest.of_installation(self.ids.secret)
+        self.forgotten = SqlForgottenUsers(engine, digest, partial(renew_readable_by, engine))
+        joined = SqlEventLog(engine, digest)
         self.events: EventLog = joined
         self.joiner: Joiner | None = None
         place = settings.events.get_secret_value()

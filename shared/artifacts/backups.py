@@ -2,11 +2,14 @@
 
     blobs/ab/abcd...                    dumps of the database, artifacts, manifests and logs
     backups/20261127T101500Z.json       written last, so a backup is complete or absent
+    forgotten.json                      users who were forgotten until the newest backup
 
 A place holds the backups of one installation, because old ones are deleted by their number.
 
 Artifacts are copied before and after the dump of the database. What the dump names existed before it, or was published during it; so the
 garbage collector would have to erase a file within seconds of its publication to make a backup incomplete, and it waits much longer.
+
+Files of archives of events that a compaction has replaced had rows of forgotten users, and are erased. They are neither copied nor missing.
 """
 
 from __future__ import annotations
@@ -14,25 +17,30 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from fsspec.implementations.local import LocalFileSystem
 
 from shared.artifacts.objects import opened
 from shared.artifacts.store import FsspecArtifacts
 from shared.artifacts.writing import described, write_whole, written_at
-from shared.contracts.backup import NAME, Backup, DatabaseDump, DatabaseKind, Tables, name_of
+from shared.contracts.backup import NAME, Backup, DatabaseDump, DatabaseKind, ForgottenLedger, ForgottenTimes, Tables, name_of
 from shared.contracts.stage import File, Manifest
-from shared.contracts.strict import read
+from shared.contracts.strict import Strict, read
 from shared.domain.errors import Conflict, Damaged, Invalid, NotFound
 
+M = TypeVar("M", bound=Strict)
 Dump = Callable[[Path], tuple[DatabaseKind, Tables]]
 """Writes a dump to a path; returns the database's kind and the revision of its tables."""
 Tell = Callable[[str], None]
 _SHELVES = ("manifests", "logs")
+_COMPACTION = re.compile(r"compact(ed)?-(.+)-[0-9]+")
+"""Run of a compaction's tries, or of its result, with the recommender."""
 _UNNAMED_FOR = timedelta(days=1)
 """Age below which content that no backup names stays: a backup that runs now may need it."""
 
@@ -62,20 +70,37 @@ class BackupStore:
             raise NotFound(f"{self.url}: no backup found; name the folder or bucket that `eyas backup` wrote to")
         if name is not None and name not in names:
             raise NotFound(f"{self.url}: no backup '{name}'; the newest are {', '.join(names[-3:])}")
-        path = self._document(name or names[-1])
-        try:
-            document = json.loads(self._fs.cat_file(path))
-        except ValueError:
-            raise Damaged(f"{path}: the backup's document is damaged; choose another backup") from None
-        if isinstance(document, dict) and document.get("version") != 1:
-            raise Invalid(f"{path}: a newer release wrote this backup; restore it with that release")
-        return read(Backup, document, path)
+        return self._read(Backup, self._document(name or names[-1]), "the backup's document is damaged; choose another backup")
 
-    def take(self, installation: str, artifacts: str, dump: Dump, version_files: Callable[[], Iterable[File]]) -> Backup:
-        """Makes a backup. `version_files`: files of the registered versions, read after the dump."""
+    def ledger(self, installation: str) -> ForgottenLedger:
+        """Returns the users who were forgotten until the newest backup."""
+        try:
+            ledger = self._read(
+                ForgottenLedger,
+                self._ledger,
+                "the ledger of forgotten users is damaged; restore this file from a copy, or move it away: backups older than the next one"
+                " then bring back users who were forgotten after them",
+            )
+        except FileNotFoundError:
+            return ForgottenLedger(installation=installation)
+        if ledger.installation != installation:
+            raise Conflict(f"{self._ledger} is of another installation; name another folder or prefix")
+        return ledger
+
+    def take(
+        self,
+        installation: str,
+        artifacts: str,
+        dump: Dump,
+        version_files: Callable[[], Iterable[File]],
+        forgotten: Callable[[], ForgottenTimes],
+    ) -> Backup:
+        """Makes a backup. `version_files`: files of the registered versions; `forgotten`: the database's forgotten users; both are read
+        after the dump."""
         names = self.names()
         if names and self.open(names[-1]).installation != installation:
             raise Conflict(f"{self.url} has backups of another installation; name another folder or prefix")
+        self.ledger(installation)  # a damaged one is refused at once
         copy = _Copy(_Source(artifacts), self._contents, self._sizes(), self._tell)
         copy.add_published()
         while self._fs.exists(self._document(name_of(at := datetime.now(UTC).replace(microsecond=0)))):
@@ -87,6 +112,7 @@ class BackupStore:
             database = DatabaseDump(kind=kind, tables=tables, file=copy.put(path))
         copy.add_published()
         copy.add_blobs(version_files())
+        copy.drop_replaced()
         backup = Backup(
             at=at,
             installation=installation,
@@ -96,24 +122,29 @@ class BackupStore:
             missing=tuple(copy.missing),
         )
         self._check_complete(backup)
+        self._extend_ledger(installation, forgotten())
         write_whole(self._fs, backup.model_dump_json(indent=1).encode(), self._document(backup.name))
         self.copied_bytes = copy.bytes
         return backup
 
     def restore(self, backup: Backup, artifacts: str, load: Callable[[Path], None] | None) -> None:
-        """Copies the artifacts that are missing, then calls `load` with the dump, if given. Each file is compared with its digest. Can be
-        repeated after an interruption."""
+        """Copies the artifacts that are missing, then calls `load` with the dump, if given, which it may change. Each file is compared with
+        its digest. Can be repeated after an interruption."""
         target, store = _Source(artifacts), FsspecArtifacts(artifacts)
         self._check_same_manifests(backup, target)
+        archives = _Archives()
+        target.read_archives(target.paths(), archives)
+        replaced = archives.replaced()
+        blobs = [file for file in backup.blobs if file.sha256 not in replaced]
         with TemporaryDirectory(prefix="eyas-restore-") as folder:
             dump = self._contents.fetch(backup.database.file, Path(folder) / "dump") if load is not None else None
-            for number, file in enumerate(backup.blobs, 1):
+            for number, file in enumerate(blobs, 1):
                 if not store.holds(file):
                     path = self._contents.fetch(file, Path(folder) / "blob")
                     store.put(path)
                     path.unlink()
                     self.copied_bytes += file.size
-                self._tell(f"artifacts: {number:,} of {len(backup.blobs):,} restored")
+                self._tell(f"artifacts: {number:,} of {len(blobs):,} restored")
             for path_in_store, file in backup.files.items():
                 if not target.has(path_in_store):
                     target.write(path_in_store, self._contents.read(file))
@@ -132,6 +163,25 @@ class BackupStore:
             if path.rsplit("/", 1)[1] not in needed and now - written_at(self._fs, path, info) > _UNNAMED_FOR:
                 self._fs.rm_file(path)
         return old_names
+
+    @property
+    def _ledger(self) -> str:
+        return f"{self._root}/forgotten.json"
+
+    def _extend_ledger(self, installation: str, users: ForgottenTimes) -> None:
+        ledger = self.ledger(installation)
+        joined = ledger.joined(users)
+        if joined != ledger:
+            write_whole(self._fs, joined.model_dump_json(indent=1).encode(), self._ledger)
+
+    def _read(self, model: type[M], path: str, damage: str) -> M:
+        try:
+            document = json.loads(self._fs.cat_file(path))
+        except ValueError:
+            raise Damaged(f"{path}: {damage}") from None
+        if isinstance(document, dict) and document.get("version") != 1:
+            raise Invalid(f"{path}: a newer release wrote this backup; use that release")
+        return read(model, document, path)
 
     def _document(self, name: str) -> str:
         return f"{self._root}/backups/{name}.json"
@@ -171,22 +221,24 @@ class _Copy:
         self.blobs: dict[str, File] = {}
         self.missing: dict[str, None] = {}
         self.bytes = 0
+        self._archives = _Archives()
 
     def add_published(self) -> None:
         """Copies the manifests and logs that are new since the last call, and the content that the manifests name."""
         paths = [path for path in self._source.paths() if path not in self.files]
+        self._source.read_archives(paths, self._archives)
+        replaced = self._archives.replaced()
         for number, path in enumerate(paths, 1):
             self._tell(f"artifacts: {number:,} of {len(paths):,} attempts copied")
             content = self._source.read(path)
             if content is None:  # collected meanwhile
                 continue
             if path.startswith("manifests/"):
-                try:
-                    wanted = read(Manifest, json.loads(content), path).files.values()
-                except (ValueError, Invalid):
+                manifest = _manifest(content, path)
+                if manifest is None:
                     self.missing[path] = None
                     continue
-                lost = self.add_blobs(wanted)
+                lost = self.add_blobs(file for file in manifest.files.values() if file.sha256 not in replaced)
                 if lost and not self._source.has(path):
                     self.missing = {digest: None for digest in self.missing if digest not in lost}
                     continue
@@ -210,6 +262,12 @@ class _Copy:
         self.missing |= dict.fromkeys(sorted(lost))
         return lost
 
+    def drop_replaced(self) -> None:
+        """Leaves out what a compaction has replaced since it was copied, or erased before that."""
+        for digest in self._archives.replaced():
+            self.blobs.pop(digest, None)
+            self.missing.pop(digest, None)
+
     def put(self, path: Path) -> File:
         """Stores a file, unless an earlier backup has its content; deletes the path."""
         file = described(path)
@@ -219,6 +277,36 @@ class _Copy:
             self.bytes += file.size
         path.unlink()
         return file
+
+
+class _Archives:
+    """Parts of the archives of events, by recommender and name."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._replaced: set[tuple[str, str]] = set()
+
+    def add(self, manifest: Manifest) -> None:
+        match = _COMPACTION.fullmatch(manifest.run)
+        if match is None:
+            return
+        for name, file in manifest.files.items():
+            self._parts[match[2], name].add(file.sha256)  # tries of a compaction use the same names
+        if match[1]:  # not of a try, which may be without effect
+            self._replaced |= {(match[2], name) for name in manifest.facts.get("replaces", ())}
+
+    def replaced(self) -> set[str]:
+        """Returns the digests of replaced parts."""
+        current = (digests for part, digests in self._parts.items() if part not in self._replaced)
+        return set().union(*(self._parts.get(part, set()) for part in self._replaced)).difference(*current)
+
+
+def _manifest(content: bytes, path: str) -> Manifest | None:
+    """Returns None for a damaged manifest."""
+    try:
+        return read(Manifest, json.loads(content), path)
+    except (ValueError, Invalid):
+        return None
 
 
 class _Source:
@@ -243,6 +331,14 @@ class _Source:
             return content
         except FileNotFoundError:
             return None
+
+    def read_archives(self, paths: Iterable[str], archives: _Archives) -> None:
+        """Adds the parts that these manifests name."""
+        for path in paths:
+            content = self.read(path) if path.startswith("manifests/compact") else None
+            manifest = None if content is None else _manifest(content, path)
+            if manifest is not None:
+                archives.add(manifest)
 
     def write(self, path: str, content: bytes) -> None:
         write_whole(self._fs, content, f"{self._root}/{path}")

@@ -50,6 +50,10 @@ class FsspecTrash:
                 files.append(StoredObject(_named(path), int(info["size"]), written_at(self._fs, path, info)))
         return files
 
+    def hide(self, place: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rm_file(f"{self._root}/{place}")
+
     def trash(self) -> Sequence[TrashItem]:
         discarded = []
         for path, info in self._files("trash"):

@@ -147,6 +147,14 @@ class FsspecArtifacts:
         except FileNotFoundError:
             raise NotFound(f"artifact {file.sha256[:12]} is not in {self.url}") from None
 
+    def hide(self, place: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rm_file(f"{self._root}/{place}")
+
+    def erase(self, file: File) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.rm_file(self._blob(file))
+
     def publish(self, manifest: Manifest) -> None:
         """Publishes an attempt once. A second manifest of the same attempt is rejected."""
         for _ in self.publishing(manifest):

@@ -1,11 +1,12 @@
-"""Format of a backup: a document that names the dump of a database, and the artifacts that belong to it."""
+"""Format of backups: documents that name the dump of a database and its artifacts, and a ledger of forgotten users."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AwareDatetime, Field, StringConstraints
 
 from shared.contracts.stage import File
 from shared.contracts.strict import Strict
@@ -46,6 +47,28 @@ class Backup(Strict):
         """Returns the size of all content by digest."""
         named = (self.database.file, *self.files.values(), *self.blobs)
         return {file.sha256: file.size for file in named}
+
+
+_USER = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+ForgottenTimes = Mapping[str, Mapping[str, datetime]]
+"""Time of each user's forgetting, by recommender and digest of the user."""
+
+
+class ForgottenLedger(Strict):
+    """Users who were forgotten until the newest backup: a restore of an older one forgets them again. Only who has the secret of the
+    installation, which is in its database and its dumps, can find out whether an id is in it."""
+
+    version: Literal[1] = 1
+    installation: str
+    users: dict[str, dict[_USER, AwareDatetime]] = Field(default_factory=dict)
+
+    def joined(self, users: ForgottenTimes) -> ForgottenLedger:
+        """Returns a ledger with these users too; the newer time of a user counts."""
+        joined = {recommender: dict(times) for recommender, times in self.users.items()}
+        for recommender, times in users.items():
+            older = joined.setdefault(recommender, {})
+            older |= {digest: max(at, older.get(digest, at)) for digest, at in times.items()}
+        return self.model_copy(update={"users": joined})
 
 
 def name_of(at: datetime) -> str:

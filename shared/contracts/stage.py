@@ -16,6 +16,10 @@ from shared.domain.gate import Silence
 StageName = Literal["etl", "train", "evaluate", "refit", "export", "verify"]
 
 
+FORGOTTEN = "forgotten.json"
+"""Input of etl: digests of forgotten users with their times (microseconds since 1970), and the secret of the digests."""
+FORGOTTEN_FACT = "forgotten"
+"""Fact of a stage that removes forgotten users from the archive: their digests and times, as in its input."""
 ID_KEY = "id.key"
 """Input of etl: the key of the hash of text ids, in hexadecimal digits."""
 FULL = 4
@@ -59,11 +63,16 @@ class StageSpec(Strict):
         description="Input files by origin: 'etl', 'train' (for export: files of the refit), 'export', 'events', 'features' (user values "
         "written by clients), 'parent' (warm start), 'serving' (for the comparison), 'serving_before_refit' (features and model of the "
         "last full run of the serving version's line, before its refit), 'accepted' (profile of the data of the last version), 'encoded' "
-        "(vectors of an earlier etl), 'ids' (the key of the hash of text ids); 'answers' (impressions and positives by day, for off-policy "
-        "estimates); to compact: 'days' (stored events) and 'parts' (days that are already written).",
+        "(vectors of an earlier etl), 'ids' (the key of the hash of text ids), 'forgotten' (digests of forgotten users); 'answers' "
+        "(impressions and positives by day, for off-policy estimates); to compact: 'days' (stored events) and 'parts' (days that are "
+        "already written).",
     )
     events_since: datetime | None = Field(None, description="Events before this time are left out; absent: none are.")
-    mode: Literal["full", "warm", "compact"] = Field("full", description="`compact`: etl writes days of events as Parquet, without a run.")
+    mode: Literal["full", "warm", "compact", "forget"] = Field(
+        "full",
+        description="`compact`: etl writes days of events as Parquet, without a run; `forget`: etl writes these files again without "
+        "forgotten users.",
+    )
     ids: IdKinds = Field(UNFIXED, description="Kinds of the recommender's ids, as far as they are fixed.")
     answers: LoggedAnswers | None = Field(None, description="Logged answers for evaluate, if a gate needs an off-policy estimate.")
     attributes: tuple[str, ...] | None = Field(None, description="Attributes of the recommender's catalogue; absent: not known.")

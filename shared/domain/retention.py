@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+_PREVIOUS = "previous"
+"""Alias of the version that a rollback returns to."""
+
 
 @dataclass(frozen=True)
 class Retention:
@@ -29,6 +32,14 @@ class Retention:
     """Time to keep the transitions of runs, rollouts and retrainers; None: no limit."""
     audit: timedelta | None = None
     """Time to keep entries of the audit log; None: no limit."""
+    forgotten: timedelta = timedelta(days=30)
+    """Time after a user is forgotten until nothing is left that learned from it."""
+
+    @property
+    def forgotten_kept(self) -> timedelta:
+        """Time after a user is forgotten until its removal begins. Manifests are in the trash for one grace period, then their blobs for
+        another; the third is for the time between sweeps."""
+        return self.forgotten - 3 * self.grace
 
 
 @dataclass
@@ -56,6 +67,12 @@ class VersionFacts:
     """Current references: an alias, a tag, a rollout, a run."""
     left_at: datetime | None = None
     """Time when the version left the route; None if it is on the route, or never was."""
+    learned_at: datetime | None = None
+    """Time when its oldest data was read."""
+
+    def knows(self, forgotten_at: datetime | None) -> bool:
+        """Returns whether the version may have learned from a user who was forgotten then; None: nobody was."""
+        return forgotten_at is not None and self.learned_at is not None and self.learned_at <= forgotten_at
 
 
 @dataclass(frozen=True)
@@ -72,25 +89,41 @@ def run_of(attempt: str) -> str:
     return attempt.rsplit("-", 2)[0]
 
 
-def versions_to_go(versions: Sequence[VersionFacts], retention: Retention, now: datetime) -> tuple[int, ...]:
+def versions_to_go(
+    versions: Sequence[VersionFacts], retention: Retention, now: datetime, forgotten_at: datetime | None = None
+) -> tuple[int, ...]:
+    """Versions that know a user who was forgotten at `forgotten_at` go however new they are, also the previous version."""
     newest = {version.number for version in sorted(versions, key=lambda version: -version.number)[: retention.versions]}
 
     def goes(version: VersionFacts) -> bool:
-        if version.number in newest or version.holders or now - version.created_at <= retention.grace:
+        is_due = version.knows(forgotten_at)
+        holders = set(version.holders) - ({_PREVIOUS} if is_due else set())
+        if holders or now - version.created_at <= retention.grace or (version.number in newest and not is_due):
             return False
-        return version.left_at is None or now - version.left_at > max(retention.served, retention.grace)
+        served = timedelta(0) if is_due else retention.served
+        return version.left_at is None or now - version.left_at > max(served, retention.grace)
 
     return tuple(sorted(version.number for version in versions if goes(version)))
 
 
 def attempts_to_go(
-    attempts: Sequence[AttemptFacts], needed: frozenset[str], ended: Callable[[str], bool], retention: Retention, now: datetime
+    attempts: Sequence[AttemptFacts],
+    needed: frozenset[str],
+    ended: Callable[[str], bool],
+    knows_forgotten: Callable[[str], bool],
+    retention: Retention,
+    now: datetime,
 ) -> tuple[str, ...]:
-    """`ended` returns whether a run is known and ended; outputs of other platforms in the same store are kept."""
+    """`ended` returns whether a run is known and ended; outputs of other platforms in the same store are kept. `knows_forgotten` returns
+    whether a run may have read data of a forgotten user that is due: its outputs go at any age."""
     old = max(retention.runs, retention.grace)
-    return tuple(
-        attempt.attempt for attempt in attempts if now - attempt.written_at > old and attempt.attempt not in needed and ended(attempt.run)
-    )
+
+    def goes(attempt: AttemptFacts) -> bool:
+        if attempt.attempt in needed or not (now - attempt.written_at > old or knows_forgotten(attempt.run)):
+            return False
+        return ended(attempt.run)
+
+    return tuple(attempt.attempt for attempt in attempts if goes(attempt))
 
 
 def blobs_to_go(blobs: Mapping[str, datetime], needed: frozenset[str], grace: timedelta, now: datetime) -> tuple[str, ...]:

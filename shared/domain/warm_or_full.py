@@ -26,6 +26,7 @@ class FullRunLimits:
 
 
 USUAL = FullRunLimits()
+KNOWS_FORGOTTEN = "users were forgotten after the serving version read its data"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class TrainingHistory:
     """Rejected warm run from the serving version."""
     drift: tuple[str, float] | None = None
     """Item feature with the largest drift beyond chance, and its PSI."""
+    knows_forgotten: bool = False
+    """Whether the serving version learned from users who were forgotten later."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ def choose(past: TrainingHistory, rule: FullRunLimits) -> ModeChoice:
     """Returns full with the first reason that holds, else warm."""
     if not past.line:
         return ModeChoice("full", "no version to continue from")
+    if past.knows_forgotten:
+        return ModeChoice("full", KNOWS_FORGOTTEN)
     if past.changed is not None:
         return ModeChoice("full", f"{past.changed} has changed, which a warm run cannot follow")
     if past.refused is not None:

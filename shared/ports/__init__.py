@@ -21,6 +21,7 @@ from shared.ports.events import (
     StoredEvent,
 )
 from shared.ports.features import Catalogue, CatalogueHead, CatalogueItem, FeatureHistory, FeatureRows, FeatureStore, SeedProgress, SeedRow
+from shared.ports.forgetting import ForgottenRows, ForgottenUsers
 from shared.ports.registry import (
     DataSource,
     GatewayReport,
@@ -93,6 +94,8 @@ __all__ = [
     "FeatureHistory",
     "FeatureRows",
     "FeatureStore",
+    "ForgottenRows",
+    "ForgottenUsers",
     "GatewayReport",
     "HistoryEntry",
     "HitRate",

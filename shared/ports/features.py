@@ -121,6 +121,9 @@ class FeatureStore(Protocol):
     def forget(self, recommender: str, view: str) -> None:
         """Deletes the rows and the mark of a view."""
 
+    def forget_key(self, recommender: str, view: str, key: int) -> int:
+        """Deletes the row of a key; returns rows."""
+
 
 class FeatureHistory(Protocol):
     """All values ever written to views, so that training sees the values that serving saw."""
@@ -146,3 +149,9 @@ class FeatureHistory(Protocol):
         """Deletes rows before `before` that have a successor at or before it, so lookups at later times do not change. Returns how many."""
 
     def forget(self, recommender: str) -> None: ...
+
+    def forget_key(self, recommender: str, key: int) -> int:
+        """Deletes the rows of a key in all views; returns rows."""
+
+    def keys(self, recommender: str) -> Collection[int]:
+        """Returns the keys that have rows in any view."""

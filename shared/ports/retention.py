@@ -58,6 +58,9 @@ class Trash(Protocol):
 
     def erase(self, discarded: TrashItem) -> None: ...
 
+    def hide(self, place: str) -> None:
+        """Removes a name that `show` gave."""
+
     def unpin(self, pin: BlobPin) -> None: ...
 
     def live(self) -> Sequence[str]:

@@ -41,6 +41,12 @@ class ArtifactStore(Protocol):
     def show(self, file: File, place: str) -> None:
         """Gives a file a second name for people; no program reads it there."""
 
+    def hide(self, place: str) -> None:
+        """Removes a name that `show` gave."""
+
+    def erase(self, file: File) -> None:
+        """Deletes content at once. The caller knows that nothing needs it."""
+
     def holds(self, file: File) -> bool:
         """Returns whether the file exists with its size and, if cheap to check, its content; `fetch` always checks the content."""
 

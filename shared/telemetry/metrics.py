@@ -70,6 +70,11 @@ CONFLICTS = Counter(
 )
 TOO_OLD = Counter("eyas_events_too_old", "Events that are left out, because events of their day are refused.", ["recommender"])
 DELETED = Counter("eyas_events_deleted", "Events deleted from the database; the daily files have them.", ["recommender", "table"])
+FORGOTTEN_OVERDUE = Gauge(
+    "eyas_forgotten_versions_overdue",
+    "Versions that learned from a forgotten user and are not collected, though EYAS_FORGET_WITHIN is over.",
+    ["recommender"],
+)
 EVENTS_WAITING = Gauge("eyas_events_waiting", "Messages of the event stream that are not in the database yet.")
 JOINED = Counter("eyas_events_joined", "Interactions written from the event stream to the database.")
 HITS = Counter("eyas_hits", "Answers with at least one positive.", ["recommender"])

@@ -36,6 +36,7 @@ from tests.servers.alerting import EXAMPLE, Alertmanager
 from tests.servers.platform_process import until
 from tests.servers.prometheus_process import program
 from tests.support.alert_rules import rules
+from tests.support.forgotten import forgotten_users
 from tests.support.simulated_platform import NAME, NOW, Plane, World
 
 pytestmark = pytest.mark.requirement("C-03")
@@ -118,7 +119,7 @@ def live(tmp_path: Path) -> Iterator[Live]:
 
 
 def parts(world: World, tokens: SqlTokens) -> ControlParts:
-    lines = ModelLineages(world.registry, world.runs, world.routes)
+    lines = ModelLineages(world.registry, world.runs, world.routes, forgotten_users(world.engine))
     stores = (world.retrainers, world.runs, world.rollouts, world.recommenders, world.routes)
     look = Retrainers(*stores, world.signals, lines, world.clock).look
     unused: Any = SimpleNamespace()
@@ -151,6 +152,8 @@ def parts(world: World, tokens: SqlTokens) -> ControlParts:
         plan=unused,
         watch=look,
         past=unused,
+        forget=unused,
+        hash=unused,
         stage_faults=lambda spec: {},
         check_place=lambda place: None,
         read_file=unused,

@@ -32,6 +32,7 @@ EMPTY: Mapping[str, str] = {
     "platform: Rejected by a limit (A)": "nobody asks for more than a limit allows",
     "platform: Old events (A)": "no event is 400 days old",
     "platform: Old events (B)": "no event is 400 days old",
+    "platform: Overdue versions (A)": "no user is forgotten",
     "platform: Lost impressions (A)": "the database is never away for long enough",
     "serving: Unusable indexes (A)": "none is damaged",
 }

@@ -16,6 +16,7 @@ import httpx
 from services.api.app import create_app
 from services.api.dependencies import AuthConfig, ControlParts, Features
 from services.api.rate_limits import RateLimits
+from services.control.forgetting import Forgotten
 from services.eventlog.days import SqlEventDays
 from services.featurestore.history import SqlFeatureHistory
 from services.featurestore.sql import SqlFeatureStore
@@ -409,6 +410,8 @@ class World:
         self.waiting, self.told = [], {}
         self.swept = []
         self.woken = 0
+        self.forgotten = []
+        self.forgetting_fault = None
         self.seen = RetrainerObservation(serving=True)
         self.past = TrainingHistory()
         self.more_roots: tuple[str, ...] = ()
@@ -465,6 +468,8 @@ class World:
             plan=self.plan,
             watch=lambda name: self.seen,
             past=lambda recommender: self.past,
+            forget=self.forget,
+            hash=lambda text: f"hash-of-{len(text)}",
             stage_faults=self.stage_faults,
             check_place=lambda place: self.data().check(place),
             read_file=lambda uri, most: self.data().read(uri, most),
@@ -473,6 +478,12 @@ class World:
             table_changed_at=lambda place: self.data().changed_at(place),
             wake=wake,
         )
+
+    def forget(self, name, key):
+        if self.forgetting_fault is not None:
+            raise self.forgetting_fault
+        self.forgotten.append((name, key))
+        return Forgotten(NOW, 3, 2, 1, (1, 2), NOW + timedelta(days=30))
 
     def drift(self, name):
         if isinstance(self.look, Exception):

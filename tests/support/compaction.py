@@ -31,6 +31,7 @@ from shared.domain.entity_ids import IdHash
 from shared.domain.errors import Invalid
 from shared.domain.run import Job
 from shared.ports import ArtifactStore, Recommender
+from tests.support.forgotten import DIGEST, forgotten_users
 
 NOW = datetime(2026, 3, 20, 12, tzinfo=UTC)
 EVERY = timedelta(hours=1)
@@ -120,7 +121,8 @@ class Place:
     def __init__(self, folder: Path, engine: Engine | None = None) -> None:
         self.folder = folder
         self.engine = engine or _empty_database(folder)
-        self.log = SqlEventLog(self.engine)
+        self.log = SqlEventLog(self.engine, DIGEST)
+        self.forgotten = forgotten_users(self.engine)
         self.days = SqlEventDays(self.engine)
         self.deletion = SqlEventDeletion(self.engine)
         self.store = FsspecArtifacts(str(folder / "artifacts"))
@@ -136,6 +138,7 @@ class Place:
             executor or self.executor,
             self.clock,
             EVERY,
+            self.forgotten,
         )
 
     def settle(self, compactor: Compactor | None = None) -> None:
@@ -147,8 +150,10 @@ class Place:
 
     def read(self, since: datetime | None = None, until: datetime = NOW) -> pl.DataFrame:
         """What etl gets, in its order."""
-        snapshots = Snapshots(self.log, self.days, self.deletion, self.store, IdHash(b"test"))
-        return self._frame(snapshots.take("films", since, until), since)
+        return self._frame(self.snapshots().take("films", since, until), since)
+
+    def snapshots(self) -> Snapshots:
+        return Snapshots(self.log, self.days, self.deletion, self.store, IdHash(b"test"), self.forgotten)
 
     def plain(self, since: datetime | None = None, until: datetime = NOW) -> pl.DataFrame:
         """The same out of the log alone."""

@@ -39,6 +39,7 @@ from shared.domain.run import STAGES, Job, RunStatus
 from shared.ports import RunRecord
 from shared.run_factory import new_run
 from shared.testing.fakes import FakeExecutor
+from tests.support.forgotten import forgotten_users
 from tests.support.simulated_platform import METRICS, Data, spec
 
 SCALE = float(os.environ.get("EYAS_SCALE", "0.04"))
@@ -114,7 +115,8 @@ class Fleet:
             bases = StageCache(rows, SqlRegistry(engine), artifacts, SqlStageOutputs(engine), Data(), "1.0 test")
             turns = Admissions(rows, Clock(), limit=1_000_000)
             rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
-            snapshots = Snapshots(SqlEventLog(engine), SqlEventDays(engine), SqlEventDeletion(engine), artifacts, IdHash(b"test"))
+            events = (SqlEventLog(engine), SqlEventDays(engine), SqlEventDeletion(engine))
+            snapshots = Snapshots(*events, artifacts, IdHash(b"test"), forgotten_users(engine))
             runs = Runs(rollouts, self.executor, snapshots, Clock(), AllowLists(("/data",)), bases, turns, SqlRecommenders(engine))
             replica = None if term is None else Replica(f"replica-{number}", SqlLeases(engine), Clock(), term)
             self.rows.append(rows)

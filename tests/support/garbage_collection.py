@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,6 +52,7 @@ class Rows:
     gone: dict[int, datetime] = field(default_factory=dict)
     outputs: set[str] = field(default_factory=set)
     deleted_at: datetime | None = None
+    forgotten: list[datetime] = field(default_factory=list)
 
     def run(self, id: str, state: str = "etl", stages: Sequence[str] = (), serving: int | None = None) -> None:
         now = self.clock.now()
@@ -109,6 +110,13 @@ class Rows:
     def forget_log(self, log: LogName, before: datetime) -> int:
         return 0
 
+    # ForgottenUsers
+    def recommenders(self) -> Collection[str]:
+        return {"films"} if self.forgotten else set()
+
+    def newest(self, recommender: str, until: datetime | None = None) -> datetime | None:
+        return max((at for at in self.forgotten if until is None or at <= until), default=None)
+
 
 class NoRollouts:
     def list(self, *_: Any, **__: Any) -> Any:
@@ -130,7 +138,7 @@ class Heap:
     def collector(self) -> GarbageCollector:
         rows: Any = self.rows
         none: Any = NoRollouts()
-        return GarbageCollector(FsspecTrash(self.url), rows, rows, rows, none, rows, self.clock, self.retention)
+        return GarbageCollector(FsspecTrash(self.url), rows, rows, rows, none, (rows, rows), self.clock, self.retention)
 
     def put(self, text: str) -> File:
         with tempfile.TemporaryDirectory() as folder:

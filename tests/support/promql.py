@@ -43,7 +43,14 @@ _SHARES = (
 )
 _NUMBERS = (
     *("eyas_run_queue", "eyas_events_waiting", "eyas_impressions_waiting", "eyas_feature_parts_waiting", "eyas_drifting"),
-    *("eyas_retrainings_fruitless", "eyas_retrainer_alerting", "process_open_fds", "eyas_http_connections", "eyas_http_connections_limit"),
+    *(
+        "eyas_retrainings_fruitless",
+        "eyas_retrainer_alerting",
+        "eyas_forgotten_versions_overdue",
+        "process_open_fds",
+        "eyas_http_connections",
+        "eyas_http_connections_limit",
+    ),
 )
 _OTHERS = {
     **dict.fromkeys(_SHARES, SHARE),

@@ -69,13 +69,15 @@ class S3ArtifactSuite(ArtifactSuite):
         manifest = Manifest(run="r1", stage="etl", attempt="r1-etl-1", started=NOW, ended=NOW, files={"model": store.put(source)})
         store.publish(manifest)
         backups = BackupStore(f"{url}-backups")
-        first = backups.take("mine", url, dump, tuple)
+        users = {"films": {"ab" * 16: NOW}}
+        first = backups.take("mine", url, dump, tuple, lambda: users)
         assert backups.copied_bytes > len(b"a model") + len(b"a dump")
-        second = backups.take("mine", url, dump, tuple)
+        second = backups.take("mine", url, dump, tuple, dict)
+        assert backups.ledger("mine").users == users
         assert backups.names() == [first.name, second.name]
         assert backups.copied_bytes == 0, "dump, manifest and model are there already"
         with pytest.raises(Conflict, match="has backups of another installation"):
-            backups.take("other", url, dump, tuple)
+            backups.take("other", url, dump, tuple, dict)
         loaded: list[bytes] = []
         BackupStore(backups.url).restore(backups.open(), f"{url}-new", lambda path: loaded.append(path.read_bytes()))
         restored = FsspecArtifacts(f"{url}-new")

@@ -59,6 +59,7 @@ from shared.ports import Activity, HistoryEntry, ModelServer, Record, RolloutRec
 from shared.run_factory import RunTerms, asked_rollout, new_run, retry_run
 from shared.testing.fakes import FakeExecutor, FakeModelServer
 from shared.testing.records import LINEAGE
+from tests.support.forgotten import forgotten_users
 
 S = TypeVar("S", bound=HasState)
 P = TypeVar("P")
@@ -291,15 +292,24 @@ class Plane:
         parts, clock = world.parts, world.clock
         registry, routes = parts.registry(engine, fate), parts.routes(engine, fate)
         recommenders, kpis = SqlRecommenders(engine), SqlKpis(engine)
+        forgotten = self.forgotten = forgotten_users(engine)
         snapshots = Snapshots(
-            SqlEventLog(engine), SqlEventDays(engine), SqlEventDeletion(engine), world.artifacts, IdHash(b"test"), SqlFeatureHistory(engine)
+            SqlEventLog(engine),
+            SqlEventDays(engine),
+            SqlEventDeletion(engine),
+            world.artifacts,
+            IdHash(b"test"),
+            forgotten,
+            SqlFeatureHistory(engine),
         )
         self.runs: Rows[RunStatus, RunSpec] = parts.rows(engine, "run", RunStatus, RunSpec, fate)
         self.rollouts: Rows[RolloutStatus, RolloutSpec] = parts.rows(engine, "rollout", RolloutStatus, RolloutSpec, fate)
         self.retrainers: Rows[RetrainerStatus, RetrainerSpec] = parts.rows(engine, "retrainer", RetrainerStatus, RetrainerSpec, fate)
         self.placement = Placement(routes, self.rollouts, registry, world.server, clock, world.keep_warm)
         outputs = SqlStageOutputs(engine)
-        bases = self.bases = StageCache(self.runs, registry, world.artifacts, outputs, world.data, "1.0 test", snapshots.has_values)
+        bases = self.bases = StageCache(
+            self.runs, registry, world.artifacts, outputs, world.data, "1.0 test", snapshots.has_values, forgotten.newest
+        )
         self.turnstile = AdmissionLease(SqlLeases(engine), f"plane-{world.lives}", clock)
         world.lives += 1
         turns = self.turns = Admissions(self.runs, clock, world.max_runs, self.turnstile if world.several else None)
@@ -307,7 +317,7 @@ class Plane:
         runs = Runs(self.rollouts, world.executor, snapshots, clock, AllowLists(("/data",), ("acme.fading",)), bases, turns, recommenders)
         sources = Sources(kpis, SqlShadowTotals(engine))
         rollouts = Rollouts(self.rollouts, routes, registry, world.server, sources, self.placement, clock, world.loads)
-        lines = ModelLineages(registry, self.runs, routes)
+        lines = ModelLineages(registry, self.runs, routes, forgotten)
         retrainers = Retrainers(self.retrainers, self.runs, self.rollouts, recommenders, routes, world.signals, lines, clock)
         self.ensure = retrainers.ensure
         self.replica = None if holder is None else Replica(holder, SqlLeases(engine), clock)

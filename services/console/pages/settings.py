@@ -80,17 +80,33 @@ async def audit(request: Request, api: Api) -> Response:
 
 @pages.page("/settings/storage")
 async def storage(request: Request, api: Api) -> Response:
-    return page(request, "storage.html", done=None)
+    return _storage(request)
 
 
 @pages.action("/settings/storage/look")
 async def look(request: Request, api: Api, form: SubmittedForm) -> Response:
-    return page(request, "storage.html", done=await api.post("/v1/gc", once=form["once"] or None, dry_run="true"))
+    return _storage(request, done=await api.post("/v1/gc", once=form["once"] or None, dry_run="true"))
 
 
 @pages.action("/settings/storage/collect")
 async def collect(request: Request, api: Api, form: SubmittedForm) -> Response:
-    return page(request, "storage.html", done=await api.post("/v1/gc", once=form["once"] or None))
+    return _storage(request, done=await api.post("/v1/gc", once=form["once"] or None))
+
+
+@pages.action("/settings/storage/forget")
+async def forget(request: Request, api: Api, form: SubmittedForm) -> Response:
+    """Shows what was deleted, and never the id again."""
+    try:
+        forgotten = await api.ask("DELETE", at("users", form["user"].strip()), {"recommender": form["recommender"].strip() or None})
+    except ApiProblem as refused:
+        if refused.status not in (403, 404, 422):
+            raise
+        return _storage(request, status=refused.status, refused=refused)
+    return _storage(request, forgotten=forgotten["recommenders"])
+
+
+def _storage(request: Request, **facts: Any) -> Response:
+    return page(request, "storage.html", **({"done": None, "refused": None, "forgotten": ()} | facts))
 
 
 async def _tokens(request: Request, api: Api, refused: ApiProblem | None = None, form_values: dict[str, str] | None = None) -> Response:

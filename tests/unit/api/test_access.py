@@ -15,13 +15,14 @@ from shared.contracts.stage import File
 from shared.contracts.validation_report import REPORT
 from shared.domain.access import Role, Token
 from shared.domain.catalogue import ItemWrite
+from shared.domain.entity_ids import IdKinds
 from shared.domain.errors import no_such
 from shared.domain.feature_values import StoredRow
 from tests.support.api_requests import SPEC, send
 from tests.support.api_world import NOW, VIEW, World
 
 TABLE = table(ROOMS)
-HIDDEN = {("POST", "/v1/events"): 422}
+HIDDEN = {("POST", "/v1/events"): 422, ("DELETE", "/v1/users/{id}"): 422}
 """How a hidden recommender is refused where that isn't a 404."""
 APPLIES = {("POST", "/v1/recommenders"), ("PUT", "/v1/recommenders/{name}")}
 """These routes create the recommender where it is missing."""
@@ -41,6 +42,7 @@ def filled_world(openapi_document):
     world = World()
     world.app.openapi_schema = openapi_document
     world.add_recommender()
+    world.recommenders.fix_ids("m", IdKinds("integer", "integer"))
     world.add_run("r0", "cancelled")
     world.add_run("r1", "train", stages=("etl",))
     world.blobs["b" * 64] = json.dumps(EXAMPLES["get_run_validation"]["answer"]).encode()

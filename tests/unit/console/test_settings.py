@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from shared.domain.entity_ids import IdKinds
 from tests.support.api_world import NOW
 from tests.unit.console.conftest import Visitor
 
@@ -134,3 +135,19 @@ def test_what_others_named_stays_text(world, visitor):
 def test_the_theme_button_of_a_forms_answer_leads_back_to_the_form(visitor):
     answer = visitor.send("/settings/tokens", word="0" * 64)
     assert 'name="next" value="/"' in answer.text
+
+
+@pytest.mark.requirement("U-11")
+def test_a_user_is_forgotten_by_an_operator_and_its_id_is_not_shown_again(world, site):
+    world.add_recommender()
+    world.recommenders.fix_ids("m", IdKinds(user="integer"))
+    someone = Visitor(site, token_of(world.holder("operator", ["m"])))
+    assert "Forget a user" in someone.get("/settings/storage").text
+    text = someone.press("/settings/storage/forget", user=" 4711 ", recommender="", once="a").text
+    assert "m: the user is forgotten." in text and "4711" not in text and "1, 2" in text
+    assert world.forgotten == [("m", 4711)]
+    refused = someone.press("/settings/storage/forget", user="ada", recommender="", once="b")
+    assert refused.status_code == 422 and "no recommender has users with such an id" in refused.text
+    viewer = Visitor(site, token_of(world.holder("viewer", ["m"])))
+    assert "Forget a user" not in viewer.get("/settings/storage").text
+    assert viewer.press("/settings/storage/forget", user="1", recommender="", once="c").status_code == 403

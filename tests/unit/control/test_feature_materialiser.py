@@ -22,6 +22,7 @@ from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Unavailable
 from shared.domain.feature_values import StoredRow
 from shared.domain.route import Route
+from tests.support.forgotten import forgotten_users
 from tests.support.gateway_world import NOW, World, spec
 from tests.support.sql_rows import empty
 from tests.unit.gateway.test_user_features import DAY, row, version
@@ -71,13 +72,15 @@ class Case:
         self.world = world
         self.store = store or SqlFeatureStore(world.engine)
         self.history = SqlFeatureHistory(world.engine)
+        self.forgotten = forgotten_users(world.engine)
         self.wanted: dict[str, frozenset[int]] = {"m": frozenset({1})}
         self.begin()
 
     def begin(self) -> None:
         """A control plane that knows nothing yet."""
         world: Any = self.world
-        self.made = FeatureMaterialiser(lambda: self.wanted, world, world.artifacts, world, (self.store, self.history), world.clock)
+        stores = (self.store, self.history)
+        self.made = FeatureMaterialiser(lambda: self.wanted, world, world.artifacts, world, stores, world.clock, self.forgotten)
 
     def settle(self) -> None:
         for _ in range(4):
@@ -190,7 +193,8 @@ def test_a_version_that_is_kept_warm_keeps_its_values_and_only_then_is_that_aske
         return warm
 
     world: Any = case.world
-    case.made = FeatureMaterialiser(desired, world, world.artifacts, world, (case.store, case.history), world.clock, lambda: case.wanted)
+    parts = (world, world.artifacts, world, (case.store, case.history), world.clock, case.forgotten)
+    case.made = FeatureMaterialiser(desired, *parts, lambda: case.wanted)
     case.settle()
     assert asked == []
     case.wanted = {"m": frozenset({2})}

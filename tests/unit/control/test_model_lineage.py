@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,13 +33,15 @@ class Store:
         self.versions = {one.number: one for one in versions}
         self.rejected: list[Any] = []
         self.read = 0
+        self.forgot_at: datetime | None = None
         self.document = spec().document()
 
     def lines(self, serving: int | None) -> ModelLineages:
         route = None if serving is None else SimpleNamespace(stable=serving)
         runs = SimpleNamespace(get=self._run, list=self._list)
         registry = SimpleNamespace(get=self._version)
-        return ModelLineages(registry, runs, SimpleNamespace(get=lambda name: route))  # type: ignore[arg-type]
+        forgotten = SimpleNamespace(newest=lambda name: self.forgot_at)
+        return ModelLineages(registry, runs, SimpleNamespace(get=lambda name: route), forgotten)  # type: ignore[arg-type]
 
     def _version(self, name: str, number: int) -> Version:
         self.read += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, MetaData, select, text
 
+from services.eventlog.forgetting import SqlForgottenUsers
+from services.eventlog.sql import SqlEventLog
+from services.featurestore.history import SqlFeatureHistory
+from services.featurestore.sql import SqlFeatureStore
 from services.store import dumps, migrate
 from services.store.engine import open_engine, sqlite_url
 from services.store.installation import id_hash
@@ -23,8 +27,12 @@ from services.wiring import backup as wiring
 from services.wiring.backup import BackupResult, back_up
 from shared.artifacts import FsspecArtifacts
 from shared.artifacts.backups import BackupStore
+from shared.contracts.backup import DatabaseKind, ForgottenTimes, Tables
 from shared.contracts.stage import File, Manifest
 from shared.domain.errors import Conflict, Damaged, EyasError, Invalid, NotFound, Unavailable, Unsupported
+from shared.domain.feature_values import StoredRow
+from shared.domain.forgetting import UserDigest
+from shared.testing.event_suite import did, shown, take
 from tests.support.recommender_suite import spec
 from tests.support.resource_suite import NOW
 
@@ -55,6 +63,15 @@ class Installation:
     def publish(self, attempt: str, *contents: str) -> Manifest:
         files = {f"{number}.bin": self._put(content) for number, content in enumerate(contents)}
         manifest = Manifest(run="r1", stage="etl", attempt=attempt, files=files, started=NOW, ended=NOW)
+        self.artifacts.publish(manifest)
+        return manifest
+
+    def compact(self, attempt: str, parts: Mapping[str, str], replaces: Sequence[str] = ()) -> Manifest:
+        """Publishes a try of a compaction, or its result."""
+        files = {name: self._put(content) for name, content in parts.items()}
+        run = attempt.partition("-etl-")[0]
+        facts = {"replaces": list(replaces)} if replaces else {}
+        manifest = Manifest(run=run, stage="etl", attempt=attempt, files=files, started=NOW, ended=NOW, facts=facts)
         self.artifacts.publish(manifest)
         return manifest
 
@@ -346,7 +363,7 @@ def test_a_release_restores_tables_of_a_newer_one_that_it_can_use(
     home: Installation, new_home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = shutil.copytree(migrate._MIGRATIONS, tmp_path / "migrations")
-    shutil.copy(Path(__file__).parents[2] / "support/newer_release/0005_notes.py", newer / "versions")
+    shutil.copy(Path(__file__).parents[2] / "support/newer_release/0006_notes.py", newer / "versions")
     with monkeypatch.context() as release:
         release.setattr(migrate, "_MIGRATIONS", newer)
         engine = open_engine(home.url)
@@ -375,3 +392,194 @@ def test_tables_of_others_in_the_same_database_stay_as_they_are(home: Installati
     installation.restore(tmp_path / "backups")
     assert installation.rows()["orders"] == ["(1,)", "(2,)"]
     assert installation.rows()["recommenders"] == home.rows()["recommenders"]
+
+
+ANNA, BERTA = "ab" * 16, "cd" * 16
+
+
+def take_backup(place: Path, users: ForgottenTimes, installation: str = "first") -> BackupStore:
+    def dump(path: Path) -> tuple[DatabaseKind, Tables]:
+        path.write_bytes(b"a dump")
+        return "sqlite", Tables(revision="1", readable_by="1")
+
+    store = BackupStore(str(place))
+    store.take(installation, f"{place}-artifacts", dump, tuple, lambda: users)
+    return store
+
+
+def test_the_ledger_of_forgotten_users_grows_with_each_backup(tmp_path: Path) -> None:
+    place = tmp_path / "backups"
+    take_backup(place, {})
+    assert not (place / "forgotten.json").exists(), "nobody was forgotten"
+    take_backup(place, {"films": {ANNA: NOW, BERTA: NOW}})
+    hour = timedelta(hours=1)
+    store = take_backup(place, {"films": {ANNA: NOW - hour, BERTA: NOW + hour}, "books": {ANNA: NOW}})
+    assert store.ledger("first").users == {"films": {ANNA: NOW, BERTA: NOW + hour}, "books": {ANNA: NOW}}
+    store.prune(1, NOW + timedelta(days=400))
+    assert take_backup(place, {}).ledger("first").users["films"][ANNA] == NOW, "to the microsecond, and of a deleted backup too"
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        ("{", Damaged, r"forgotten.json: the ledger of forgotten users is damaged; restore this file from a copy"),
+        ('{"version": 2}', Invalid, "a newer release wrote"),
+        (
+            '{"version": 1, "installation": "first", "users": {"films": {"anna": "2026-01-01T00:00:00Z"}}}',
+            Invalid,
+            "forgotten.json: users.films",
+        ),
+        ('{"version": 1, "installation": "other"}', Conflict, "is of another installation"),
+    ],
+)
+def test_a_ledger_that_cannot_be_used_is_refused_and_never_overwritten(
+    tmp_path: Path, content: str, error: type[EyasError], message: str
+) -> None:
+    place = tmp_path / "backups"
+    place.mkdir()
+    (place / "forgotten.json").write_text(content)
+    with pytest.raises(error, match=message):
+        take_backup(place, {"films": {ANNA: NOW}})
+    assert [path.name for path in place.iterdir()] == ["forgotten.json"]
+    assert (place / "forgotten.json").read_text() == content
+
+
+def fill(engine: Engine, *names: str) -> None:
+    """Writes events and feature values of users."""
+    ids, log = id_hash(engine), SqlEventLog(engine)
+    for name in names:
+        key = ids.key(name)
+        log.impressions([shown(f"request-of-{name}", NOW, user=key)])
+        take(log, did(10, NOW, user=key, user_id=name, id=f"event-of-{name}"))
+        row = StoredRow(key, NOW, {"mood": f"of-{name}"})
+        SqlFeatureStore(engine).write("films", "user", [row])
+        SqlFeatureHistory(engine).append("films", "user", [row])
+
+
+def ledger_of(engine: Engine) -> SqlForgottenUsers:
+    return SqlForgottenUsers(engine, UserDigest.of_installation(id_hash(engine).secret))
+
+
+def forget(engine: Engine, name: str, days: int = 0) -> None:
+    ledger_of(engine).forget("films", id_hash(engine).key(name), lambda: NOW + timedelta(days=days))
+
+
+def without(rows_by_table: dict[str, list[str]], *words: str) -> dict[str, list[str]]:
+    return {
+        table: [row for row in rows if not any(word in row for word in words)]
+        for table, rows in rows_by_table.items()
+        if table not in ("installation", "forgotten_users", "alembic_version")
+    }
+
+
+@pytest.mark.parametrize("revision", [None, "event_deletions"])
+def test_users_who_were_forgotten_after_a_backup_are_forgotten_again(
+    home: Installation, engine: Engine, new_home: Any, tmp_path: Path, revision: str | None
+) -> None:
+    """Also in a backup of a release that could not forget."""
+    fill(engine, "anna", "berta")
+    if revision is not None:
+        downgrade(engine, revision)
+    before = home.rows()
+    first = home.back_up(tmp_path / "backups").backup
+    upgrade(engine)
+    forget(engine, "anna")
+    home.back_up(tmp_path / "backups")
+    target = new_home()
+    assert target.restore(tmp_path / "backups", first.name).forgotten_again == 1
+    key = str(id_hash(engine).key("anna"))
+    rows = target.rows()
+    assert sum("anna" in row or key in row for rows_of_table in before.values() for row in rows_of_table) == 4
+    assert without(rows) == without(before, "anna", key)
+    assert (len(rows["forgotten_users"]), len(rows["interactions"]), len(rows["feature_values"])) == (1, 1, 1)
+    restored = open_engine(target.url)
+    assert list(ledger_of(restored).pending()) == ["films"], "the restored archive of events may have the user"
+    restored.dispose()
+    assert new_home().restore(tmp_path / "backups").forgotten_again == 0, "the newest backup knows"
+
+
+def test_what_a_user_did_after_it_was_forgotten_is_restored(home: Installation, engine: Engine, new_home: Any, tmp_path: Path) -> None:
+    forget(engine, "anna", days=-1)
+    fill(engine, "anna")
+    home.back_up(tmp_path / "backups")
+    target = new_home()
+    assert target.restore(tmp_path / "backups").forgotten_again == 0
+    assert without(target.rows()) == without(home.rows())
+    assert len(target.rows()["interactions"]) == 1
+
+
+def test_a_database_whose_users_cannot_be_forgotten_again_is_not_restored(
+    home: Installation, engine: Engine, new_home: Any, tmp_path: Path
+) -> None:
+    fill(engine, "anna")
+    first = home.back_up(tmp_path / "backups").backup
+    forget(engine, "anna")
+    home.back_up(tmp_path / "backups")
+    target = new_home()
+    options = target.options | {"features": "redis://127.0.0.1:1/0"}
+    with pytest.raises(Unavailable, match=r"cannot be forgotten again: .*(nothing is restored|restore into an empty one)"):
+        wiring.restore(options, str(tmp_path / "backups"), first.name, False, quiet)
+    if target.url.startswith("sqlite"):
+        assert not (target.folder / "eyas.db").exists()
+        assert target.restore(tmp_path / "backups", first.name).forgotten_again == 1
+    (tmp_path / "backups/forgotten.json").write_text("{")
+    target = new_home()
+    with pytest.raises(Damaged, match="ledger of forgotten users is damaged"):
+        target.restore(tmp_path / "backups", first.name)
+    assert target.files() == {}
+
+
+OLD, NEW, OTHER = (f"interactions/date=2026-01-0{day}/part-0000{number}.parquet" for day, number in ((1, 0), (1, 1), (2, 0)))
+
+
+def test_replaced_parts_of_the_archive_are_neither_copied_nor_missing_nor_restored(
+    home: Installation, engine: Engine, new_home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.compact("compact-films-0-etl-1", {OLD: "with anna", OTHER: "other day"})
+    home.compact("compact-films-0-etl-2", {OLD: "with anna, of a late try"})
+    home.compact("compacted-films-0", {OLD: "with anna", OTHER: "other day"})
+    home.compact("compacted-books-0", {OLD: "books"})
+    home.compact("compact-films-1-etl-1", {NEW: "without her"}, replaces=[OLD, OTHER])
+    first = home.back_up(tmp_path / "backups").backup
+
+    def erase(*arguments: Any) -> Any:
+        manifest = home.compact("compacted-films-1", {NEW: "without her"}, replaces=[OLD])
+        assert manifest.files
+        for content in ("with anna", "with anna, of a late try"):
+            home.artifacts.erase(home._put(content))
+        return dumps.dump(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(wiring, "dump", erase)
+        second = home.back_up(tmp_path / "backups").backup
+    third = home.back_up(tmp_path / "backups").backup
+    assert second.missing == third.missing == ()
+    copied = {(tmp_path / "backups/blobs" / file.sha256[:2] / file.sha256).read_bytes() for file in third.blobs}
+    assert copied == {b"rows", b"items", b"weights", b"other day", b"books", b"without her"}
+    assert set(second.blobs) == set(third.blobs) < set(first.blobs)
+    before = home.files()
+    home.restore(tmp_path / "backups", first.name, artifacts_only=True)
+    assert home.files() == before, "an older backup does not bring erased parts back"
+    target = new_home()
+    target.restore(tmp_path / "backups", third.name)
+    assert target.files() == before
+
+
+def test_forgotten_users_are_removed_from_restored_archives_again(home: Installation, engine: Engine, tmp_path: Path) -> None:
+    forget(engine, "anna")
+    ledger = ledger_of(engine)
+    ledger.archived("films", {user.digest: user.at for user in ledger.all("films")})
+    assert not ledger.pending()
+    home.back_up(tmp_path / "backups")
+    home.restore(tmp_path / "backups", artifacts_only=True)
+    assert list(ledger.pending()) == ["films"]
+
+
+def test_a_backup_before_the_first_start_makes_no_key(tools: None, new_home: Any, tmp_path: Path) -> None:
+    home = new_home()
+    engine = open_engine(home.url)
+    upgrade(engine)
+    engine.dispose()
+    before = home.rows()
+    assert home.back_up(tmp_path / "backups").backup.installation == ""
+    assert home.rows() == before

@@ -65,6 +65,7 @@ WRONG = (
     ("EYAS_DRAIN", "5", "a duration such as 30s"),
     ("EYAS_KEEP_AUDIT", "29d", "at least 30d, got"),
     ("EYAS_KEEP_HISTORY", "1s", "at least 30d, got"),
+    ("EYAS_FORGET_WITHIN", "6d", "at least 7d, got"),
 )
 
 

@@ -27,7 +27,8 @@ START = datetime(2026, 3, 17, 22, tzinfo=NOW.tzinfo)
 
 def read(place: Place, since: datetime = START - timedelta(days=1), liked_since: datetime | None = None) -> AnswerLog:
     place._reads += 1
-    files = Snapshots(place.log, place.days, place.deletion, place.store, IdHash(b"test")).answers("films", since, NOW, liked_since)
+    snapshots = Snapshots(place.log, place.days, place.deletion, place.store, IdHash(b"test"), place.forgotten)
+    files = snapshots.answers("films", since, NOW, liked_since)
     folder = place.folder / f"log-{place._reads}"
     return read_log({name: place.store.fetch(file, folder / name) for name, file in files.items()}, ATTRIBUTION)
 

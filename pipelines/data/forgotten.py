@@ -1,0 +1,46 @@
+"""Rows of forgotten users are left out of everything that etl reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from shared.domain.forgetting import UserDigest
+
+
+class ForgottenUsers:
+    """`users`: times of forgetting (microseconds since 1970) by digest."""
+
+    def __init__(self, secret: bytes = b"", users: Mapping[str, int] | None = None) -> None:
+        self.users = users or {}
+        self._digest = UserDigest(secret)
+        self._times: dict[int, float | None] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> ForgottenUsers:
+        """Reads the file that the control plane gives to etl."""
+        document = json.loads(path.read_text())
+        return cls(bytes.fromhex(document["secret"]), document["users"])
+
+    def without(self, rows: pl.LazyFrame, user: str, time: pl.Expr | None) -> pl.LazyFrame:
+        """Leaves out rows up to the time (epoch seconds) at which their user was forgotten; without a time, all rows of the user."""
+        if not self.users:
+            return rows
+        forgotten_at = pl.col(user).cast(pl.Int64, strict=False).map_batches(self._of, pl.Float64, is_elementwise=True)
+        is_new = forgotten_at.is_null()
+        return rows.filter(is_new if time is None else is_new | (time > forgotten_at))
+
+    def _of(self, keys: pl.Series) -> pl.Series:
+        distinct = keys.drop_nulls().unique()
+        for key in distinct:
+            if key not in self._times:
+                at = self.users.get(self._digest.of(key))
+                self._times[key] = None if at is None else at / 1e6
+        times = pl.Series([self._times[key] for key in distinct], dtype=pl.Float64)
+        return keys.replace_strict(distinct, times, default=None, return_dtype=pl.Float64)
+
+
+NOBODY = ForgottenUsers()
