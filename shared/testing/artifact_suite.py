@@ -54,6 +54,15 @@ class ArtifactSuite:
         (stored,) = place("blobs").rglob(f"*{file.sha256[8:]}*")
         assert stored == place(blob(file)), "expected one file and no partial file"
 
+    def test_what_is_hidden_and_erased_is_gone_at_once(self, store: FsspecArtifacts, place: Callable[[str], Path], source: Path) -> None:
+        file = store.put(source)
+        store.show(file, "events/films/part-0.parquet")
+        for _ in range(2):  # can be repeated
+            store.hide("events/films/part-0.parquet")
+            store.erase(file)
+            assert not store.holds(file)
+            assert not place("events/films/part-0.parquet").exists() and not place(blob(file)).exists()
+
     def test_damage_is_noticed_at_every_read_and_healed_by_the_next_put(
         self, store: FsspecArtifacts, place: Callable[[str], Path], source: Path, tmp_path: Path
     ) -> None:

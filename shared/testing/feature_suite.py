@@ -139,6 +139,14 @@ class FeatureStoreSuite:
         assert store.marks() == {("books", "user"): 0}
         assert len(store.read("books", {"user": None}, range(9), NOW).rows) == 3
 
+    def test_one_key_is_forgotten(self, store: FeatureStore) -> None:
+        for view in ("user", "user@7"):
+            store.write("films", view, [row(1, a=1), row(2, a=2)])
+        store.write("books", "user", [row(1, a=1)])
+        assert [store.forget_key("films", "user", key) for key in (1, 1, 3)] == [1, 0, 0]
+        assert sorted(store.read("films", {"user": None, "user@7": None}, [1, 2], NOW).rows) == [("user", 2), ("user@7", 1), ("user@7", 2)]
+        assert len(store.read("books", {"user": None}, [1], NOW).rows) == 1
+
     def test_names_do_not_reach_into_each_other(self, store: FeatureStore, subtests: pytest.Subtests) -> None:
         names = {"a:b", "a", "../x", "a b", "ä", "%3A", "*", "{a}"}
         for name in sorted(names):
@@ -234,6 +242,14 @@ class FeatureHistorySuite:
         history.forget("films")
         assert sorted(history.views()) == [("books", "user")]
         assert history.latest("films", "user", 9) == []
+
+    def test_one_key_is_forgotten_in_all_views(self, history: FeatureHistory) -> None:
+        for view in ("user", "shop"):
+            history.append("films", view, [row(1), row(1, NOW - DAY), row(2)])
+        history.append("books", "user", [row(1)])
+        assert (history.forget_key("films", 1), history.forget_key("films", 1)) == (4, 0)
+        assert [stored.key for view in ("user", "shop") for stored in history.latest("films", view, 9)] == [2, 2]
+        assert (set(history.keys("films")), set(history.keys("books"))) == ({2}, {1})
 
 
 def _plain(rows: Sequence[StoredRow | None]) -> list[object]:

@@ -451,3 +451,13 @@ def test_a_run_that_rests_on_a_collected_version_is_not_retried(world, client, p
         assert response.status_code == code, response.text
         if code == 409:
             assert "starts from version 3 of 'm', which was collected on 2026-01-01" in problem(response, 409, "conflict")
+
+
+@pytest.mark.requirement("U-11")
+def test_no_warm_run_starts_from_a_version_that_knows_a_forgotten_user(world, client, problem):
+    world.add_recommender()
+    world.route(stable=1)
+    world.past = TrainingHistory((Link("full", {"user": 100}),), knows_forgotten=True)
+    said = problem(client.post("/v1/recommenders/m/runs", json={"mode": "warm"}), 409, "conflict")
+    assert "users were forgotten after the serving version read its data: a warm run would know them too; start a full run" in said
+    assert client.post("/v1/recommenders/m/runs", json={"mode": "auto"}).json()["mode"] == "full"

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import Engine
 
 from services.control.feature_materialiser import FeatureMaterialiser, named
+from services.control.forgetting import Forgetting
 from services.featurestore.history import SqlFeatureHistory
 from services.featurestore.sql import SqlFeatureStore
 from shared.contracts.online import ONLINE
@@ -295,3 +296,21 @@ def test_a_version_on_its_way_is_loaded_and_so_is_what_serves() -> None:
     rollouts: Any = SimpleNamespace(list=lambda **_: [SimpleNamespace(recommender="m", spec=RolloutSpec(3, {}))])
     routes: Any = SimpleNamespace(all=lambda: {"m": Route(1, 2, 0.1, "r", 0), "n": Route(7)})
     assert named(routes, rollouts) == {"m": frozenset({1, 2, 3}), "n": frozenset({7})}
+
+
+@pytest.mark.requirement("U-11")
+def test_a_forgotten_user_is_in_no_view_and_not_loaded_again(case: Case) -> None:
+    case.settle()
+    for user in (1, 2):
+        case.history.append("m", "user", [row(user, NOW, age=1)])
+        case.store.write("m", "user", [row(user, NOW, age=1)])
+    stores = (case.store, case.history)
+    registry: Any = SimpleNamespace(list=lambda name: [], collected=lambda name: {}, get=None)
+    forgotten = Forgetting(case.forgotten, stores, registry, case.world.clock, 30 * DAY).forget("m", 1)
+    assert (forgotten.feature_values, forgotten.versions, forgotten.collected_by - forgotten.at) == (3, (), 30 * DAY)
+    assert (case.held("user@1").keys(), case.held("user").keys()) == ({2, 3}, {2})
+    assert [stored.key for stored in case.history.latest("m", "user", 10)] == [2]
+    for view in ("user", "user@1"):
+        case.store.forget("m", view)
+    case.settle()
+    assert (case.held("user@1").keys(), case.held("user").keys()) == ({2, 3}, {2})

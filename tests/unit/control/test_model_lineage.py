@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from services.control.model_lineage import ModelLineages
+from services.control.model_lineage import ModelLineages, learned_at
 from shared.domain.drift.reading import DriftLook, DriftReading
 from shared.domain.errors import NotFound
 from shared.domain.warm_or_full import Link, TrainingHistory
@@ -114,3 +114,18 @@ def test_the_farthest_drift_of_a_feature_counts_that_chance_can_not_explain() ->
     look = DriftLook(3, NOW, readings)
     assert Store(*LINE).lines(3).past(asks(), look).drift == ("genres", 0.4)
     assert Store(*LINE).lines(3).past(asks(), replace(look, readings=readings[1:])).drift is None
+
+
+@pytest.mark.requirement("U-11")
+def test_a_line_knows_the_users_that_were_forgotten_after_its_full_run() -> None:
+    store = Store(*LINE)
+    snapshot = LINE[0].lineage.snapshot
+    for forgot_at, knows in (
+        (None, False),
+        (snapshot - timedelta(seconds=1), False),
+        (snapshot, True),
+        (snapshot + timedelta(days=9), True),
+    ):
+        store.forgot_at = forgot_at
+        assert store.lines(3).past(asks(), None).knows_forgotten == knows
+    assert learned_at(LINE[2], lambda name, number: LINE[number - 1]) == snapshot

@@ -438,3 +438,14 @@ def test_a_firing_that_a_deletion_overtakes_starts_nothing(world: World, plane: 
     else:
         world.until(plane, "retired")
     assert runs(world) == []
+
+
+@pytest.mark.requirement("U-11")
+def test_a_warm_retraining_becomes_full_after_a_user_was_forgotten(world: World, plane: Plane) -> None:
+    plane.forgotten.forget(NAME, 1, world.clock.now)
+    world.signals.now = DRIFT
+    world.plays["etl"] = ["hang"]
+    rounds(world, plane, 2)
+    found = world.runs.get(FIRST)
+    assert found.spec.mode == "full"
+    assert found.spec.cause.endswith("; full: users were forgotten after the serving version read its data")

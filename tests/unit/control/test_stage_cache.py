@@ -407,3 +407,32 @@ def test_vectors_of_a_version_count_where_no_newer_etl_has_any(world: World) -> 
     manifest = world.artifacts.manifest("r1-etl-1")
     assert manifest is not None
     assert world.executor.given["r3-etl-1"].inputs[EARLIER] == {ENCODED: manifest.files[ENCODED]}
+
+
+# Forgotten users
+
+
+@pytest.mark.requirement("U-11")
+def test_no_stage_of_before_a_forgetting_is_reused(world: World) -> None:
+    lived(world, "r1")
+    world.plane().forgotten.forget(NAME, 1, world.clock.now)
+    world.clock.pass_by(seconds=1)
+    found = lived(world, "r2")
+    assert not found["etl"].reused and "forgotten users is new" in why(found["etl"])
+    assert list(world.executor.given["r2-etl-1"].inputs["forgotten"]) == ["forgotten.json"]
+    assert lived(world, "r3")["etl"].attempt == "r2-etl-1"
+
+
+@pytest.mark.requirement("U-11")
+def test_a_retry_adopts_no_stage_that_knows_a_forgotten_user(world: World) -> None:
+    world.plays["evaluate"] = ["crash"] * 3
+    lived(world, "r1", "failed")
+    world.plane().forgotten.forget(NAME, 1, world.clock.now)
+    world.plays.clear()
+    world.clock.pass_by(seconds=1)
+    world.retry("r1", "r2")
+    world.until(world.plane(), "registered", "run")
+    found = stages(world, "r2")
+    assert [found[stage].attempt for stage in STAGES[:2]] == ["r2-etl-1", "r2-train-1"]
+    version = world.registry.of_run("r2")
+    assert version is not None and version.lineage.snapshot == found["etl"].started_at
