@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 
@@ -10,8 +11,10 @@ from pydantic import BaseModel, Field
 
 from services.api.access import Caller, RoleRouter, Who
 from services.api.dependencies import ControlParts, With
-from services.api.ids import IdPath, user_in_path
+from services.api.ids import IdPath
+from services.control.forgetting import Forgotten
 from shared.domain.access import Role
+from shared.domain.entity_ids import IdKind, IdKinds, IdReader, read_id
 from shared.domain.errors import Invalid
 
 room = RoleRouter("users")
@@ -41,24 +44,22 @@ def forget_user(
     """Forgets a user. Deletes events, answers and feature values at once; the daily files of events are written again within minutes. Later
     trainings leave the user out, also rows that data sources still have. The named versions are collected by a deadline, but not while one
     serves: then start a full run. Can be repeated. The audit log has a keyed hash in place of the id."""
-    users = [(name, key) for name in _names(parts, who, recommender) if (key := _key(parts, name, id)) is not None]
+    users = {name: keys for name in _names(parts, who, recommender) if (keys := _keys(parts, name, id))}
     if not users:
         raise Invalid("no recommender has users with such an id: check the kind of ids, integer or text, of your recommenders")
-    views = []
-    for name, key in users:
-        forgotten = parts.forget(name, key)
-        views.append(
-            ForgottenView(
-                recommender=name,
-                forgotten_at=forgotten.at,
-                interactions=forgotten.interactions,
-                impressions=forgotten.impressions,
-                feature_values=forgotten.feature_values,
-                versions=list(forgotten.versions),
-                collected_by=forgotten.collected_by,
-            )
-        )
-    return ForgottenViews(recommenders=views)
+    return ForgottenViews(recommenders=[_view(name, [parts.forget(name, key) for key in keys]) for name, keys in users.items()])
+
+
+def _view(name: str, forgotten: list[Forgotten]) -> ForgottenView:
+    return ForgottenView(
+        recommender=name,
+        forgotten_at=forgotten[-1].at,
+        interactions=sum(rows.interactions for rows in forgotten),
+        impressions=sum(rows.impressions for rows in forgotten),
+        feature_values=sum(rows.feature_values for rows in forgotten),
+        versions=list(forgotten[-1].versions),
+        collected_by=forgotten[-1].collected_by,
+    )
 
 
 def _names(parts: ControlParts, who: Caller, recommender: str | None) -> list[str]:
@@ -68,11 +69,12 @@ def _names(parts: ControlParts, who: Caller, recommender: str | None) -> list[st
     return [parts.recommenders.get(recommender).name]
 
 
-def _key(parts: ControlParts, name: str, id: str) -> int | None:
-    """Returns None if the recommender's users have ids of another kind, or none yet."""
-    if parts.recommenders.get(name).ids.user is None:
-        return None
-    try:
-        return user_in_path(parts, name, id)[1]
-    except Invalid:
-        return None
+def _keys(parts: ControlParts, name: str, id: str) -> list[int]:
+    """Returns the user's key; none if the recommender's users have ids of another kind. While the kind is not fixed, the id can be both."""
+    kind = parts.recommenders.get(name).ids.user
+    kinds: list[IdKind] = ["integer", "text"] if kind is None else [kind]
+    keys = []
+    for kind in kinds:
+        with suppress(Invalid):
+            keys.append(IdReader(IdKinds(user=kind), parts.ids).user(read_id(id, kind)))
+    return keys

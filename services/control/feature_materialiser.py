@@ -170,7 +170,8 @@ class FeatureMaterialiser:
             for start in range(0, len(values), AT_ONCE):
                 rows = [values.row(n, view.columns) for n in range(start, min(start + AT_ONCE, len(values)))]
                 self._store.write(recommender, place, rows)
-            self._forget_users(recommender, place, values)
+            if view.entity == "user":
+                self._forget_users(recommender, place, values)
             metrics.FEATURES_LOADED.labels(recommender).inc(len(values))
         if self._faults.pop((recommender, version), None) is not None:
             log.info("features: loading recovered recommender=%s version=%d", recommender, version)

@@ -69,6 +69,7 @@ class Forgetting:
             self._forget_values(recommender, key)
 
     def _forget_values(self, recommender: str, key: int) -> int:
+        """Deletes the user's values. Stages publish views of users only."""
         views = [view for name, view in self._store.marks() if name == recommender]
         return self._history.forget_key(recommender, key) + sum(self._store.forget_key(recommender, view, key) for view in views)
 
