@@ -24,7 +24,7 @@ _CPU_ONLY = {
 def stage_engine(recommender: RecommenderSpec, stage: StageName, mode: str = "full") -> str:
     """Returns the engine that computes a stage. On a cluster each engine has an image."""
     if stage == "etl":
-        return "polars" if mode == "compact" else recommender.resources.etl.engine
+        return "polars" if mode in ("compact", "forget") else recommender.resources.etl.engine
     return "triton" if stage == "verify" else recommender.model.framework
 
 

@@ -167,8 +167,9 @@ def test_an_engine_has_the_interpreter_that_the_operator_names_for_etl_alone(roo
     executor.start(by_nvtabular("r1-etl-1"))
     executor.start(by_nvtabular("r1-train-1", stage="train"))
     executor.start(by_nvtabular("r2-etl-1").model_copy(update={"mode": "compact"}))
+    executor.start(by_nvtabular("r3-etl-1").model_copy(update={"mode": "forget"}))
     found = {attempt: command[0] for attempt, (command,) in nursery.commands.items()}
-    assert found == {"r1-etl-1": str(python), "r1-train-1": sys.executable, "r2-etl-1": sys.executable}
+    assert found == {"r1-etl-1": str(python), "r1-train-1": sys.executable, "r2-etl-1": sys.executable, "r3-etl-1": sys.executable}
 
 
 @pytest.mark.parametrize(
