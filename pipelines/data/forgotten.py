@@ -17,7 +17,6 @@ class ForgottenUsers:
     def __init__(self, secret: bytes = b"", users: Mapping[str, int] | None = None) -> None:
         self.users = users or {}
         self._digest = UserDigest(secret)
-        self._times: dict[int, float | None] = {}
 
     @classmethod
     def read(cls, path: Path) -> ForgottenUsers:
@@ -34,13 +33,11 @@ class ForgottenUsers:
         return rows.filter(is_new if time is None else is_new | (time > forgotten_at))
 
     def _of(self, keys: pl.Series) -> pl.Series:
-        distinct = keys.drop_nulls().unique()
-        for key in distinct:
-            if key not in self._times:
-                at = self.users.get(self._digest.of(key))
-                self._times[key] = None if at is None else at / 1e6
-        times = pl.Series([self._times[key] for key in distinct], dtype=pl.Float64)
-        return keys.replace_strict(distinct, times, default=None, return_dtype=pl.Float64)
+        instants = self._digest.matches(keys.drop_nulls().unique(), self.users)
+        if not instants:
+            return pl.repeat(None, len(keys), dtype=pl.Float64, eager=True)
+        times = {key: instant / 1e6 for key, instant in instants.items()}
+        return keys.replace_strict(times, default=None, return_dtype=pl.Float64)
 
 
 NOBODY = ForgottenUsers()

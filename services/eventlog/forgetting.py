@@ -119,8 +119,10 @@ class SqlForgottenUsers:
                 driver: Any = connection.connection.driver_connection
                 patience = driver.execute("PRAGMA busy_timeout").fetchone()[0]
                 driver.execute("PRAGMA busy_timeout=1000").close()
-                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-                driver.execute(f"PRAGMA busy_timeout={patience}").close()
+                try:
+                    driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+                finally:
+                    driver.execute(f"PRAGMA busy_timeout={patience}").close()
 
     def _remember(self, connection: Connection, recommender: str, users: Sequence[ForgottenUser]) -> None:
         new = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(forgotten_users)
