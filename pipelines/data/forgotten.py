@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from shared.domain.forgetting import UserDigest
 
@@ -28,16 +29,26 @@ class ForgottenUsers:
         """Leaves out rows up to the time (epoch seconds) at which their user was forgotten; without a time, all rows of the user."""
         if not self.users:
             return rows
-        forgotten_at = pl.col(user).cast(pl.Int64, strict=False).map_batches(self._of, pl.Float64, is_elementwise=True)
+        key = pl.col(user).cast(pl.Int64, strict=False)
+        try:
+            keys = rows.select(key.unique()).collect(engine="streaming")[user]
+        except PolarsError:  # whoever reads the rows reports the fault; a part of them may be readable
+            forgotten_at = key.map_batches(self._times, pl.Float64, is_elementwise=True)
+        else:
+            forgotten_at = _replaced(key, self._of(keys))
         is_new = forgotten_at.is_null()
         return rows.filter(is_new if time is None else is_new | (time > forgotten_at))
 
-    def _of(self, keys: pl.Series) -> pl.Series:
-        instants = self._digest.matches(keys.drop_nulls().unique(), self.users)
-        if not instants:
-            return pl.repeat(None, len(keys), dtype=pl.Float64, eager=True)
-        times = {key: instant / 1e6 for key, instant in instants.items()}
-        return keys.replace_strict(times, default=None, return_dtype=pl.Float64)
+    def _of(self, keys: pl.Series) -> dict[int, float]:
+        return {key: instant / 1e6 for key, instant in self._digest.matches(keys.drop_nulls(), self.users).items()}
+
+    def _times(self, keys: pl.Series) -> pl.Series:
+        times = self._of(keys.unique())
+        return pl.Series([times.get(key) for key in keys], dtype=pl.Float64)
+
+
+def _replaced(key: pl.Expr, times: Mapping[int, float]) -> pl.Expr:
+    return key.replace_strict(dict(times), default=None, return_dtype=pl.Float64) if times else pl.lit(None, pl.Float64)
 
 
 NOBODY = ForgottenUsers()

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from pipelines.data.forgotten import ForgottenUsers
 from services.control.snapshots import forgotten_file
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
@@ -75,3 +76,20 @@ def test_quarantined_rows_have_no_forgotten_user(tmp_path: Path, etl: Etl) -> No
     etl(whole, **forgotten(tmp_path, NOW))
     quarantine = set(pl.read_parquet(tmp_path / "scratch-0/out/quarantine/interactions.parquet")["userId"])
     assert quarantine and not quarantine & set(USERS)
+
+
+@pytest.mark.parametrize("forgotten_keys", [(3, 7), (1000,)])
+def test_a_source_of_which_a_part_is_unreadable_is_filtered_as_it_is_read(tmp_path: Path, forgotten_keys: tuple[int, ...]) -> None:
+    ratings(500).write_parquet(tmp_path / "good.parquet")
+    users = ForgottenUsers(DIGEST.secret, {DIGEST.of(key): ForgottenUser("", NOW).instant for key in forgotten_keys})
+    reads: list[bool] = []
+
+    def once_unreadable(frame: pl.DataFrame) -> pl.DataFrame:
+        reads.append(True)
+        if len(reads) == 1:
+            raise pl.exceptions.ComputeError("a damaged file")
+        return frame
+
+    frame = pl.scan_parquet(tmp_path / "good.parquet").map_batches(once_unreadable)
+    left = users.without(frame, "userId", pl.col("at")).collect()
+    assert left.equals(ratings(500).filter(~pl.col("userId").is_in(forgotten_keys)))
