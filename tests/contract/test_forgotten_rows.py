@@ -31,7 +31,7 @@ def test_no_byte_of_the_tables_has_a_forgotten_user_after_a_full_vacuum(postgres
         forgotten_users(engine).forget("films", user, lambda: T0)
     with engine.connect() as connection:
         names = connection.execute(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")).scalars().all()
-        rows = str([connection.execute(text(f'SELECT * FROM "{name}"')).all() for name in names])  # noqa: S608  of this database
+        rows = str([connection.execute(text(f'SELECT * FROM "{name}"')).all() for name in names])
     assert [id in rows for id in ids] == [False] * 20 + [True] * 20
     execute(engine, "VACUUM FULL interactions", "CHECKPOINT")
     files = [path for path in (postgres.folder / "data/base").rglob("*") if path.is_file()]
