@@ -36,7 +36,7 @@ def open_items(spec: RecommenderSpec, reach: ReadableRoots, further: Sequence[pl
 
 
 def open_users(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows | None:
-    """Opens the users table, without forgotten users: its rows have no times."""
+    """Opens the users table. Leaves out all rows of forgotten users, because the table has no times."""
     if spec.data.users is None:
         return None
     key = spec.data.users.key

@@ -1,4 +1,4 @@
-"""Rows of forgotten users are left out of everything that etl reads."""
+"""Filter that leaves rows of forgotten users out of everything that etl reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polars.exceptions import PolarsError
 from shared.domain.forgetting import UserDigest
 
 
-class ForgottenUsers:
+class ForgottenUserFilter:
     """`users`: times of forgetting (microseconds since 1970) by digest."""
 
     def __init__(self, secret: bytes = b"", users: Mapping[str, int] | None = None) -> None:
@@ -20,7 +20,7 @@ class ForgottenUsers:
         self._digest = UserDigest(secret)
 
     @classmethod
-    def read(cls, path: Path) -> ForgottenUsers:
+    def read(cls, path: Path) -> ForgottenUserFilter:
         """Reads the file that the control plane gives to etl."""
         document = json.loads(path.read_text())
         return cls(bytes.fromhex(document["secret"]), document["users"])
@@ -35,7 +35,10 @@ class ForgottenUsers:
         except PolarsError:  # whoever reads the rows reports the fault; a part of them may be readable
             forgotten_at = key.map_batches(self._times, pl.Float64, is_elementwise=True)
         else:
-            forgotten_at = _replaced(key, self._of(keys))
+            times = self._of(keys)
+            if not times:
+                return rows
+            forgotten_at = key.replace_strict(times, default=None, return_dtype=pl.Float64)
         is_new = forgotten_at.is_null()
         return rows.filter(is_new if time is None else is_new | (time > forgotten_at))
 
@@ -47,8 +50,4 @@ class ForgottenUsers:
         return pl.Series([times.get(key) for key in keys], dtype=pl.Float64)
 
 
-def _replaced(key: pl.Expr, times: Mapping[int, float]) -> pl.Expr:
-    return key.replace_strict(dict(times), default=None, return_dtype=pl.Float64) if times else pl.lit(None, pl.Float64)
-
-
-NOBODY = ForgottenUsers()
+NOBODY = ForgottenUserFilter()

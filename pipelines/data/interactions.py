@@ -48,16 +48,14 @@ def open_interactions(spec: RecommenderSpec, reach: ReadableRoots) -> SourceRows
     source = _with_time_and_label(source, schema)
     for column, kind in ids.items():
         source = keyed(source, column, kind, reach.ids)
-    if reach.forgotten.users:
-        time = seconds(schema.times, source.frame.collect_schema()[schema.time_column]) if schema.time else None
-        source = source.mapped(lambda frame: reach.forgotten.without(frame, schema.user, time))
-    source = copied(source, reach.scratch / "keyed.parquet") if texts or reach.forgotten.users else source
+    source = copied(source, reach.scratch / "keyed.parquet") if texts else source
     check_key_types(source, (schema.user, schema.item))
     check_time_type(source, schema.time_column)
     check_label_type(source, schema.label_column)
     if schema.page:
         check_page_type(source, schema.page)
-    return source
+    time = seconds(schema.times, source.frame.collect_schema()[schema.time_column]) if schema.time else None
+    return source.mapped(lambda frame: reach.forgotten.without(frame, schema.user, time)) if reach.forgotten.users else source
 
 
 def _texts(schema: Schema) -> Iterator[str]:

@@ -22,7 +22,7 @@ from polars.exceptions import PolarsError
 
 from pipelines.data.corrupt_files import sound_files
 from pipelines.data.databases import query_rows
-from pipelines.data.forgotten import NOBODY, ForgottenUsers
+from pipelines.data.forgotten import NOBODY, ForgottenUserFilter
 from pipelines.data.lake import TableVersion, open_table
 from pipelines.data.partitions import FILE, Partitions
 from pipelines.data.recbole import scan_typed
@@ -58,7 +58,7 @@ class ReadableRoots:
     scratch: Path
     kinds: IdKinds = UNFIXED
     ids: IdHash = LOCAL_IDS
-    forgotten: ForgottenUsers = NOBODY
+    forgotten: ForgottenUserFilter = NOBODY
     copies: dict[str, Any] = field(default_factory=dict)
     """What `once` has returned: a source that is opened twice is copied once."""
 

@@ -29,7 +29,7 @@ import polars as pl
 
 from pipelines.data.catalogue import read_items, read_users
 from pipelines.data.dedup import thin
-from pipelines.data.forgotten import ForgottenUsers
+from pipelines.data.forgotten import ForgottenUserFilter
 from pipelines.data.ids import USER_IDS, text_of, with_kinds, without_texts, write_user_ids
 from pipelines.data.interactions import from_file, latest, open_interactions, read_events, views_from_events
 from pipelines.data.lake import TableVersion
@@ -56,7 +56,7 @@ from pipelines.stages.runner import Context, main
 from pipelines.stages.user_overrides import with_written
 from pipelines.stages.vectors import TableVectors
 from shared.contracts.items_table import FACT, ITEMS_TABLE
-from shared.contracts.stage import FORGOTTEN, ID_KEY
+from shared.contracts.stage import FORGOTTEN_USERS, ID_KEY, LEFT_OUT
 from shared.domain.entity_ids import IdHash
 from shared.domain.errors import BadData, Invalid
 from shared.stage_process import Outcome
@@ -132,7 +132,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         files[USER_IDS] = _user_ids(context, user_ids, people, interactions.name)
     log.info("rows: split train=%d holdout=%d", rows["train"], rows["holdout"])
     digests = (*interactions.digests, *(source.digest() for source in (table, people) if source), *vectors.digests, *written)
-    facts = {
+    facts: dict[str, Any] = {
         "snapshot": hashlib.sha256("".join(digests).encode()).hexdigest(),
         "rows": interactions.facts | thinned | {"items": len(items)},
         "split": _stretch(parts),
@@ -142,7 +142,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
         "validation": interactions.validation,
         FACT: record.model_dump(mode="json"),
     }
-    facts |= _versions(context, interactions, tables)
+    facts |= _versions(context, interactions, tables) | _left_out(reach)
     if vectors.facts:
         facts["encoded"] = vectors.facts
     shutil.rmtree(reach.scratch, ignore_errors=True)  # holds second copies of fetched files
@@ -156,6 +156,10 @@ def _versions(context: Context, interactions: Interactions, tables: JudgedTables
     for name, version in versions.items():
         context.log.info("table: read source=%s version=%r", name, version)
     return {"versions": versions} if versions else {}
+
+
+def _left_out(reach: ReadableRoots) -> dict[str, int]:
+    return {LEFT_OUT: len(reach.forgotten.users)} if reach.forgotten.users else {}
 
 
 def _build_graph(
@@ -214,8 +218,8 @@ def _warm(context: Context, tables: JudgedTables, reach: ReadableRoots) -> Inter
 def _reach(context: Context) -> ReadableRoots:
     """Returns what etl may read, with the kinds of ids: those that are fixed, else those of the data."""
     roots = ReadableRoots(context.spec.data_roots, context.scratch / "sources", context.spec.ids)
-    if context.has("forgotten", FORGOTTEN):
-        roots = replace(roots, forgotten=ForgottenUsers.read(context.fetch("forgotten", FORGOTTEN)))
+    if context.has("forgotten", FORGOTTEN_USERS):
+        roots = replace(roots, forgotten=ForgottenUserFilter.read(context.fetch("forgotten", FORGOTTEN_USERS)))
     reach = with_kinds(context.spec.recommender, roots)
     if "text" not in (reach.kinds.user, reach.kinds.item):
         return reach

@@ -166,10 +166,6 @@ class RoleRoute(APIRoute):
         if self.need == ANYBODY or scope["method"] not in self.verbs:
             await super().handle(scope, receive, send)
             return
-        if self.private:  # from here on, no log sees the id
-            id = scope["path_params"]["id"]
-            scope["path"] = f"{scope['path'].removesuffix(id)}{scope['app'].state.parts.hash(id)}"
-            scope["raw_path"] = scope["path"].encode()
         caller = caller_of(scope)
         self._charge(caller, scope)
         if self.audited:
@@ -192,7 +188,11 @@ class RoleRoute(APIRoute):
         the entry's outcome stays unknown.
         """
         caller, parts = caller_of(scope), scope["app"].state.parts
-        action, target = f"{scope['method']} {self.path_format}", quote(scope["path"], safe="/:", errors="replace")[:500]
+        path = scope["path"]
+        if self.private:
+            id = scope["path_params"]["id"]
+            path = f"{path.removesuffix(id)}{parts.keyed_hash(id)}"
+        action, target = f"{scope['method']} {self.path_format}", quote(path, safe="/:", errors="replace")[:500]
         named = scope["path_params"].get("name")
         entry = Audited(parts.clock.now(), caller.name, caller.principal.token_id, action, target, _short(named))
         seq = await run_in_threadpool(parts.audit.begin, entry)
@@ -275,8 +275,8 @@ def _short(text: str | None) -> str | None:
 
 
 class RoleRouter:
-    """Routes of a handler module. `audited=False` is for routes other than GET that change nothing, and for data. `private=True`: logs
-    have a keyed hash in place of the path's `{id}`.
+    """Routes of a handler module. `audited=False` is for routes other than GET that change nothing, and for data. `private=True`: the
+    audit log has a keyed hash in place of the path's `{id}`.
 
     `scoped=False` is for routes that concern all recommenders: a token that is scoped to some of them isn't enough. `work` is the limit of
     the body and the cost of a request (services/api/rate_limits.py).

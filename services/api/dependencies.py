@@ -20,6 +20,7 @@ from shared.contracts.sources import Place
 from shared.contracts.spec import RecommenderSpec
 from shared.domain.drift.reading import DriftLook
 from shared.domain.entity_ids import IdHash
+from shared.domain.feature_values import StoredRow
 from shared.domain.queue import AdmissionDecision
 from shared.domain.retention import Sweep
 from shared.domain.stage_reuse import RunForecast
@@ -32,7 +33,6 @@ from shared.ports import (
     Clock,
     EventDays,
     Executor,
-    FeatureHistory,
     FeatureStore,
     ModelServer,
     Recommender,
@@ -68,7 +68,8 @@ class Features:
     """Feature store, and what versions read from it."""
 
     store: FeatureStore
-    history: FeatureHistory
+    write: Callable[[str, str, Sequence[StoredRow]], int]
+    """Writes values to a view; returns how many rows are new."""
     views: Callable[[str, int], Sequence[OnlineView]]
     """Views of a version."""
     loaded: Callable[[str, int], bool]
@@ -125,7 +126,7 @@ class ControlParts:
     """Facts by which `auto` would choose now."""
     forget: Callable[[str, int], Forgotten]
     """Forgets a user of a recommender, by its key."""
-    hash: Callable[[str], str]
+    keyed_hash: Callable[[str], str]
     """Keyed hash of an id, for the audit log."""
     stage_faults: Callable[[RecommenderSpec], Mapping[str, str]]
     """Fields of a spec that no stage here can satisfy (an image, a library or a GPU is missing), with the reason and what to do."""

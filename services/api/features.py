@@ -103,14 +103,13 @@ def materialise_features(parts: With, who: Who, name: str) -> Materialised:
 @room.put("/v1/features/{name}/{view}", Role.OPERATOR, work=BULK)
 def put_features(parts: With, who: Who, name: str, view: ViewPath, body: RowWrites) -> RowsWritten:
     """Writes feature values. The newest event time of each key counts, in any order of rows; repeated rows change nothing. Writes all or
-    none."""
+    none, but leaves out rows of users who were forgotten later."""
     wanted = _writable(_views(parts, name), name, view)
     now = parts.clock.now()
     ids = reader_of(parts, name, user=body.rows[0].key if body.rows else None)
     rows = [_row(wanted, number, ids.user(row.key, f"rows.{number}.key"), row, now) for number, row in enumerate(body.rows)]
     parts.recommenders.fix_ids(name, ids.kinds)
-    parts.features.history.append(name, view, rows)
-    standing = parts.features.store.write(name, view, rows) if rows else 0
+    standing = parts.features.write(name, view, rows)
     metrics.FEATURES_WRITTEN.labels(name, view).inc(len(rows))
     return RowsWritten(accepted=len(rows), standing=standing)
 

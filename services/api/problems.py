@@ -33,6 +33,8 @@ _PLACE = re.compile(
     r"|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?"  # an address
     r"|\b[\w.-]*[A-Za-z][\w.-]*:\d{2,5}\b(?!\.)"  # a host's port
 )
+_OF_USER = re.compile(r"^(/v1/users/|/v1/features/[^/]*/[^/]*/).*", re.DOTALL)
+"""Paths that end with the id of a user."""
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -43,6 +45,7 @@ def problem(kind: str, status: int, detail: str, headers: Mapping[str, str] | No
 
 
 def unexpected(request_path: str, error: Exception) -> Response:
+    request_path = _without_user(request_path)
     if is_disk_fault(error):
         log.error("request: disk write failed path=%s error=%s", request_path, error)
         return problem("unavailable", 503, "a disk of the platform is full or broken; see the platform's log", {"Retry-After": "1"})
@@ -59,10 +62,15 @@ def install(app: FastAPI) -> None:
 def refused(method: str, path: str, error: EyasError) -> Response:
     if error.status >= 500:  # each request fails with 503 during an outage: its cause is logged already
         level = logging.DEBUG if error.status == 503 else logging.WARNING
-        log.log(level, "request: failed method=%s path=%s error=%s", method, path, error)
+        log.log(level, "request: failed method=%s path=%s error=%s", method, _without_user(path), error)
     headers = None if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     errors = {"errors": [{"field": field, "message": message} for field, message in error.faults]} if error.faults else {}
     return problem(error.kind, error.status, answer_of(error), headers, **errors)
+
+
+def _without_user(path: str) -> str:
+    """Returns the path for the log: ids of users are left out."""
+    return _OF_USER.sub(r"\1...", path)
 
 
 def answer_of(error: EyasError) -> str:

@@ -27,7 +27,7 @@ class ForgottenView(BaseModel):
     impressions: int = Field(description="Number of deleted impressions.")
     feature_values: int = Field(description="Number of deleted feature values.")
     versions: list[int] = Field(description="Versions that read their data before, and may have learned from the user.")
-    collected_by: datetime = Field(description="When these versions are collected, unless one still serves, or something names it.")
+    collected_by: datetime = Field(description="When these versions are collected, unless one serves, or has a tag, a rollout or a run.")
 
 
 class ForgottenViews(BaseModel):

@@ -1,5 +1,5 @@
-"""Archive of events as files of days: a log of compactions, each a manifest that names the files it added, and those that it replaced
-because they had rows of forgotten users.
+"""Archive of events as files of days. Each compaction adds a manifest, which names the files that it wrote. If it removed forgotten users,
+it also names the older files that these replace.
 
 Manifests are numbered, and the store accepts one manifest per number. The first N manifests are the only record of what is archived, so a
 crash leaves nothing to repair.

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from services.control.archive import ArchivePart, EventArchive, rows_of
 from services.control.snapshots import forgotten_file
@@ -40,8 +41,8 @@ class _CompactionState:
     """State of one recommender. `failed`: compaction and number of the newest failed try; the next try waits for the next turn."""
 
     at: datetime
-    settled: int = 0
-    """Number of compactions whose files are shown, and whose replaced files are erased."""
+    settled: int | None = None
+    """Number of compactions whose files are shown, and whose replaced files are erased; None after a start."""
     retry_at: datetime | None = None
     """Time before which forgotten users do not start another try."""
     failed: tuple[int, int] = (0, 0)
@@ -95,8 +96,9 @@ class Compactor:
     def _look(self, spec: RecommenderSpec, turn: _CompactionState) -> timedelta:
         """Returns the time until the next look."""
         number = len(self._archive.compactions(spec.name))
-        if turn.settled < number:
-            self._settle(spec.name, turn.settled)
+        if turn.settled != number:
+            # A compaction starts after all before it are settled, so only the newest may be unfinished after a start.
+            self._settle(spec.name, turn.settled if turn.settled is not None else max(0, number - 1))
             turn.settled = number
         for n in itertools.count(1):
             attempt = f"compact-{spec.name}-{number}-etl-{n}"
@@ -108,8 +110,7 @@ class Compactor:
                     log.info("events: compacted recommender=%s rows=%d files=%d", spec.name, rows, len(done.files))
                 return _SOON
             if done is None and job is None:
-                started = self._forget(spec, number, attempt) or (self._compacts and self._start(spec, number, attempt))
-                return _SOON if started else self._every
+                return _SOON if self._start(spec, number, attempt) else self._every
             if done is None and job is not None and job.phase in ("waiting", "running"):
                 return _SOON
             if (job is None or job.phase != "lost") and turn.failed < (number, n):
@@ -126,7 +127,15 @@ class Compactor:
             if FORGOTTEN_FACT in manifest.facts:
                 self._archive.erase_replaced(name, manifest)
                 times = {digest: moment(at) for digest, at in manifest.facts[FORGOTTEN_FACT].items()}
-                self._forgotten.archived(name, times)
+                self._forgotten.mark_archived(name, times)
+
+    def _start(self, spec: RecommenderSpec, number: int, attempt: str) -> bool:
+        """Starts a try, if anything is due. Alternates, so that frequent forgettings do not delay days, nor days forgettings."""
+        works = [self._forget, self._compact]
+        compactions = self._archive.compactions(spec.name)
+        if compactions and FORGOTTEN_FACT in compactions[-1].facts:
+            works.reverse()
+        return any(work(spec, number, attempt) for work in works)
 
     def _forget(self, spec: RecommenderSpec, number: int, attempt: str) -> bool:
         """Starts to remove forgotten users from the archive. An archive without parts is written again too: an earlier try of the same
@@ -134,42 +143,30 @@ class Compactor:
         users = [user for user in self._forgotten.all(spec.name) if not user.archived]
         if not users:
             return False
-        self._executor.start(
-            StageSpec(
-                stage="etl",
-                run=f"compact-{spec.name}-{number}",
-                attempt=attempt,
-                recommender=spec,
-                inputs={
-                    "forgotten": forgotten_file(self._artifacts, self._forgotten.digest, users),
-                    "parts": {str(part.name): part.file for part in self._archive.parts(spec.name).current},
-                },
-                mode="forget",
-                artifacts=self._artifacts.url,
-            )
-        )
+        inputs = {
+            "forgotten": forgotten_file(self._artifacts, self._forgotten.digest, users),
+            "parts": {str(part.name): part.file for part in self._archive.parts(spec.name).current},
+        }
+        self._executor.start(self._stage(spec, number, attempt, "forget", inputs))
         return True
 
-    def _start(self, spec: RecommenderSpec, number: int, attempt: str) -> bool:
+    def _compact(self, spec: RecommenderSpec, number: int, attempt: str) -> bool:
         closed = closed_before(self._clock.now(), spec.rollout.analysis.attribution)
-        wanted = [self._due(spec.name, table, closed) for table in TABLES]
+        wanted = [self._due(spec.name, table, closed) for table in TABLES] if self._compacts else []
         if not any(due_days.days for due_days in wanted):
             return False
-        self._executor.start(
-            StageSpec(
-                stage="etl",
-                run=f"compact-{spec.name}-{number}",
-                attempt=attempt,
-                recommender=spec,
-                inputs={
-                    "days": {name: file for due_days in wanted for name, file in self._dumped(spec.name, due_days).items()},
-                    "parts": {str(part.name): part.file for due_days in wanted for parts in due_days.days.values() for part in parts},
-                },
-                mode="compact",
-                artifacts=self._artifacts.url,
-            )
-        )
+        inputs: dict[str, Files] = {
+            "days": {name: file for due_days in wanted for name, file in self._dumped(spec.name, due_days).items()},
+            "parts": {str(part.name): part.file for due_days in wanted for parts in due_days.days.values() for part in parts},
+        }
+        self._executor.start(self._stage(spec, number, attempt, "compact", inputs))
         return True
+
+    def _stage(
+        self, spec: RecommenderSpec, number: int, attempt: str, mode: Literal["compact", "forget"], inputs: dict[str, Files]
+    ) -> StageSpec:
+        run = f"compact-{spec.name}-{number}"
+        return StageSpec(stage="etl", run=run, attempt=attempt, recommender=spec, inputs=inputs, mode=mode, artifacts=self._artifacts.url)
 
     def _due(self, recommender: str, table: EventTable, closed: datetime) -> _DueCompaction:
         written = self._archive.days(recommender, table)

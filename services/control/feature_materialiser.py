@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from services.control.forgetting import forgotten_times
 from services.control.worker_loop import in_turn
 from shared.contracts.online import ONLINE, Online, OnlineView
 from shared.contracts.serving import Store
 from shared.contracts.strict import read
 from shared.domain.errors import Damaged, EyasError, Invalid, NotFound, Unavailable, Unreadable
-from shared.domain.feature_values import own_place, version_of
+from shared.domain.feature_values import StoredRow, own_place, version_of
 from shared.ports import (
     ArtifactStore,
     Clock,
@@ -170,8 +171,7 @@ class FeatureMaterialiser:
             for start in range(0, len(values), AT_ONCE):
                 rows = [values.row(n, view.columns) for n in range(start, min(start + AT_ONCE, len(values)))]
                 self._store.write(recommender, place, rows)
-            if view.entity == "user":
-                self._forget_users(recommender, place, values)
+                self._forget_users(recommender, place, rows)
             metrics.FEATURES_LOADED.labels(recommender).inc(len(values))
         if self._faults.pop((recommender, version), None) is not None:
             log.info("features: loading recovered recommender=%s version=%d", recommender, version)
@@ -179,11 +179,12 @@ class FeatureMaterialiser:
         if number + 1 >= len(view.parts):
             log.info("features: view loaded recommender=%s version=%d view=%s rows=%d", recommender, version, view.name, view.rows)
 
-    def _forget_users(self, recommender: str, place: str, values: ValueRows) -> None:
-        """Deletes the rows of forgotten users. After the rows were written: a later forgetting deletes them itself."""
-        users = {user.digest: user.at for user in self._forgotten.all(recommender)}
-        for key in self._forgotten.digest.matches(values.keys.tolist(), users):
-            self._store.forget_key(recommender, place, key)
+    def _forget_users(self, recommender: str, place: str, rows: Sequence[StoredRow]) -> None:
+        """Deletes rows of users who were forgotten later. Called after the write: a forgetting after this call deletes the rows itself."""
+        times = forgotten_times(self._forgotten, recommender, (row.key for row in rows))
+        for row in rows:
+            if row.key in times and row.at <= times[row.key]:
+                self._store.forget_key(recommender, place, row.key)
 
     def _part(self, recommender: str, version: int, view: OnlineView, name: str) -> ValueRows | None:
         """Returns None if the part can never be read."""
@@ -207,6 +208,7 @@ class FeatureMaterialiser:
         after: int | None = None
         while rows := self._history.latest(recommender, view, AT_ONCE, after):
             self._store.write(recommender, view, rows)
+            self._forget_users(recommender, view, rows)
             after = rows[-1].key
         self._store.mark(recommender, view, REPLAYED)
 

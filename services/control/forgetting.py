@@ -1,14 +1,15 @@
-"""Forgets users: their events and feature values at once, and names the versions that learned before, with the time of their collection."""
+"""Forgets users: deletes their events and feature values, and names the versions that may have learned from them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
 from services.control.model_lineage import learned_at
+from shared.domain.feature_values import StoredRow
 from shared.domain.forgetting import ForgottenUser
 from shared.ports import Clock, FeatureHistory, FeatureStore, ForgottenUsers, Registry
 
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What was deleted of a user, and what still learned from it."""
+    """What was deleted of a user, and which versions may still know it."""
 
     at: datetime
     """Data up to this time is forgotten; later data is that of a new user."""
@@ -59,19 +60,42 @@ class Forgetting:
         )
         return Forgotten(rows.at, rows.interactions, rows.impressions, values, versions, rows.at + self._within)
 
+    def write_values(self, recommender: str, view: str, rows: Sequence[StoredRow]) -> int:
+        """Writes feature values, but those of users who were forgotten later than their event times. Returns how many rows are new."""
+        accepted = self._without_forgotten(recommender, rows)
+        self._history.append(recommender, view, accepted)
+        written = self._store.write(recommender, view, accepted) if accepted else 0
+        left = {row.key for row in self._without_forgotten(recommender, accepted)}
+        for key in {row.key for row in accepted} - left:  # forgotten meanwhile
+            self._forget_values(recommender, key)
+        return written
+
     def replay(self, recommender: str, users: Sequence[ForgottenUser]) -> None:
         """Forgets the users of another ledger, after a restore."""
         times = {user.digest: user.at for user in users}
         for key, at in self._users.digest.matches(self._users.keys(recommender), times).items():
             self._users.forget(recommender, key, partial(_same, at))
         self._users.replay(recommender, users)
-        for key in self._users.digest.matches(self._history.keys(recommender), times):
+        keys = set(self._history.keys(recommender)).union(*(self._store.keys(recommender, view) for view in self._views(recommender)))
+        for key in self._users.digest.matches(keys, times):
             self._forget_values(recommender, key)
+
+    def _without_forgotten(self, recommender: str, rows: Sequence[StoredRow]) -> list[StoredRow]:
+        times = forgotten_times(self._users, recommender, (row.key for row in rows))
+        return [row for row in rows if row.key not in times or row.at > times[row.key]]
 
     def _forget_values(self, recommender: str, key: int) -> int:
         """Deletes the user's values. Stages publish views of users only."""
-        views = [view for name, view in self._store.marks() if name == recommender]
-        return self._history.forget_key(recommender, key) + sum(self._store.forget_key(recommender, view, key) for view in views)
+        in_store = sum(self._store.forget_key(recommender, view, key) for view in self._views(recommender))
+        return self._history.forget_key(recommender, key) + in_store
+
+    def _views(self, recommender: str) -> list[str]:
+        return [view for name, view in self._store.marks() if name == recommender]
+
+
+def forgotten_times(users: ForgottenUsers, recommender: str, keys: Iterable[int]) -> Mapping[int, datetime]:
+    """Returns, of these users, when the forgotten ones were forgotten."""
+    return users.digest.matches(keys, {user.digest: user.at for user in users.all(recommender)})
 
 
 def _same(at: datetime) -> datetime:

@@ -1,6 +1,6 @@
 """Garbage collector: versions beyond the operator's retention, manifests of ended runs, and blobs that nothing references.
 
-Versions and outputs of runs that learned from a forgotten user go earlier, so that nothing is left of it when the deadline is over.
+Versions and outputs of runs that may know a forgotten user go earlier, so that none of its data is left when the deadline is over.
 
 One control plane runs it, though two at once would do no harm. For each shelf: list it with ages -> read every reference -> move what is
 old and unreferenced to the trash -> read every reference again and restore what is referenced by now. What has been in the trash for the
@@ -157,7 +157,7 @@ class GarbageCollector:
             done.rows += 0 if horizon is None else self._leftovers.forget_log(log_name, now - horizon)
 
     def export_overdue(self) -> Mapping[str, Sequence[VersionFacts]]:
-        """Returns the versions that know a forgotten user after the deadline, and sets their gauge."""
+        """Returns the versions that may know a forgotten user although the deadline is over, and exports their numbers."""
         deadlines = self._forgotten_before(self._retention.forgotten)
         if not deadlines:
             return {}
@@ -335,13 +335,15 @@ class GarbageCollector:
 
     def _files(self, references: _References, pins: Iterable[BlobPin], attempts: Iterable[str], now: datetime) -> frozenset[str]:
         ended, grace = self._ended(references), self._grace(references)
-        needed = {file.sha256 for version in references.uncollected_versions() for file in version.files.values()}
-        for pin in pins:
-            if pin_holds(pin.attempt, pin.written_at, ended, grace, now):
-                needed |= pin.blobs
+        needed: set[str] = set()
         for attempt in attempts:
             if not attempt.endswith(".part"):
                 needed |= self._attic.named(attempt)
+        needed -= self._attic.superseded()
+        needed |= {file.sha256 for version in references.uncollected_versions() for file in version.files.values()}
+        for pin in pins:
+            if pin_holds(pin.attempt, pin.written_at, ended, grace, now):
+                needed |= pin.blobs
         return frozenset(needed)
 
     def _ended(self, references: _References) -> Callable[[str], bool]:
@@ -355,7 +357,7 @@ class GarbageCollector:
         return ended
 
     def _knows_forgotten(self, references: _References) -> Callable[[str], bool]:
-        """Returns a function that says whether a run may have read data of a forgotten user that is due, itself or with what it reused."""
+        """Returns a function that says whether a run may have read a user whose forgetting is due, itself or by what it reused."""
 
         @cache
         def knows_forgotten(run: str) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 from shared.contracts.spec import RecommenderSpec
+from shared.contracts.stage import LEFT_OUT
 from shared.domain.drift.reading import DriftLook
 from shared.domain.errors import EyasError
 from shared.domain.metric import FORGOTTEN
@@ -34,10 +35,11 @@ def line_of(version: Version, get: Callable[[str, int], Version]) -> Iterator[Ve
 
 
 def learned_at(version: Version, get: Callable[[str, int], Version]) -> datetime:
-    """Returns when the oldest data of a version was read: of the last full run, from which warm runs continue. The version knows the users
-    that were forgotten later."""
+    """Returns when the oldest data of a version was read: by the last full run, from which warm runs continue. The version may know the
+    users that were forgotten later; all of them, if etl did not have the ledger: it was empty, or the code was older than the ledger."""
     *_, full = line_of(version, get)
-    return full.lineage.snapshot
+    had_ledger = LEFT_OUT in full.lineage.stages.get("etl", {})
+    return full.lineage.snapshot if had_ledger else datetime.min.replace(tzinfo=UTC)
 
 
 class ModelLineages:

@@ -17,7 +17,7 @@ from pathlib import Path
 from services.control.archive import ArchivePart, EventArchive, rows_of
 from shared.contracts.archive import EventTable
 from shared.contracts.online import USERS, history_name
-from shared.contracts.stage import FORGOTTEN, ID_KEY, Files
+from shared.contracts.stage import FORGOTTEN_USERS, ID_KEY, Files
 from shared.domain.archive import TimePart, stretches
 from shared.domain.entity_ids import IdHash
 from shared.domain.errors import Damaged
@@ -142,9 +142,10 @@ class Snapshots:
                 f"were deleted from the database after {marks.compactions}; restore the artifacts from a backup"
             )
         deleted_before = min(marks.deleted_before or date.min, _day(until))
+        is_pending = recommender in self._forgotten.pending()  # equal numbers of rows do not mean equal rows
         parts_by_day: dict[date, Sequence[ArchivePart]] = {}
         for day, parts in self._archive.days(recommender, table).items():
-            if since is not None and day < _day(since):
+            if (since is not None and day < _day(since)) or (is_pending and day >= deleted_before):
                 continue
             missing = [part.name for part in parts if not self._artifacts.holds(part.file)]
             if not missing:
@@ -192,9 +193,9 @@ class Snapshots:
 def forgotten_file(artifacts: ArtifactStore, digest: UserDigest, users: Sequence[ForgottenUser]) -> Files:
     document = {"secret": digest.secret.hex(), "users": {user.digest: user.instant for user in users}}
     with tempfile.TemporaryDirectory(prefix="eyas-forgotten-") as folder:
-        path = Path(folder) / FORGOTTEN
+        path = Path(folder) / FORGOTTEN_USERS
         path.write_text(json.dumps(document))
-        return {FORGOTTEN: artifacts.put(path)}
+        return {FORGOTTEN_USERS: artifacts.put(path)}
 
 
 def _day(moment: datetime) -> date:

@@ -120,7 +120,9 @@ def _old_keys(connection: Connection, recommender: str, table: EventTable, befor
 
 
 def _keys(connection: Connection, query: Select[Any], at: ColumnElement[int], before: int, limit: int) -> list[Any]:
-    return list(connection.execute(query.where(at >= 0, at < before).order_by(at).limit(limit)).scalars())
+    """Skips rows that a forgetting deletes now: both would wait for each other on PostgreSQL."""
+    oldest = query.where(at >= 0, at < before).order_by(at).limit(limit).with_for_update(skip_locked=True)
+    return list(connection.execute(oldest).scalars())
 
 
 def _versions(connection: Connection, recommender: str) -> Iterator[int]:

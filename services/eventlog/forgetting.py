@@ -41,6 +41,7 @@ class SqlForgottenUsers:
         self._refuse_older_code = refuse_older_code
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
+        self._wal_has_old_pages = False
         self.digest = digest
 
     def forget(self, recommender: str, key: int, now: Callable[[], datetime]) -> ForgottenRows:
@@ -52,12 +53,12 @@ class SqlForgottenUsers:
                 for place, id_column in enumerate(_KEYS):
                     columns: Any = id_column.table.c
                     of_user = (columns.recommender == recommender, columns.user == key)
-                    newest = connection.execute(select(func.max(columns.at)).where(*of_user)).scalar()
-                    at = max(at, newest or 0)
-                    ids = connection.execute(select(id_column).where(*of_user).limit(left)).scalars().all()
-                    if ids:
+                    rows = connection.execute(select(id_column.label("id"), columns.at).where(*of_user).limit(left)).all()
+                    if rows:
+                        at = max(at, *(row.at for row in rows))
+                        ids = [row.id for row in rows]
                         counts[place] += connection.execute(delete(id_column.table).where(id_column.in_(ids))).rowcount
-                        left -= len(ids)
+                        left -= len(rows)
                 is_last = left > 0
                 if is_last:
                     self._remember(connection, recommender, [ForgottenUser(self.digest.of(key), moment(at))])
@@ -85,17 +86,18 @@ class SqlForgottenUsers:
             return connection.execute(select(_user.recommender).distinct()).scalars().all()
 
     def pending(self) -> Collection[str]:
+        if self._wal_has_old_pages:
+            self._clear_wal()
         with self._reads.connect() as connection:
             return connection.execute(select(_user.recommender).where(_user.archived.is_(False)).distinct()).scalars().all()
 
-    def archived(self, recommender: str, users: Mapping[str, datetime]) -> None:
+    def mark_archived(self, recommender: str, users: Mapping[str, datetime]) -> None:
         with self._engine.begin() as connection:
             for digest, at in users.items():
                 of_user = (_user.recommender == recommender, _user.digest == digest, _user.at <= instant(at))
                 connection.execute(update(forgotten_users).where(*of_user).values(archived=True))
-        self._clear_wal()  # again: a reader may have needed it before
 
-    def unmark(self) -> None:
+    def unmark_archived(self) -> None:
         with self._engine.begin() as connection:
             connection.execute(update(forgotten_users).values(archived=False))
 
@@ -113,16 +115,17 @@ class SqlForgottenUsers:
         return None if at is None else moment(at)
 
     def _clear_wal(self) -> None:
-        """Removes old copies of pages from SQLite's write-ahead log, unless a reader needs them for more than a second."""
+        """Removes old pages from SQLite's write-ahead log. If a reader needs them for more than a second, `pending` tries again."""
         if self._engine.dialect.name == "sqlite":
             with self._engine.connect() as connection:
                 driver: Any = connection.connection.driver_connection
                 patience = driver.execute("PRAGMA busy_timeout").fetchone()[0]
                 driver.execute("PRAGMA busy_timeout=1000").close()
                 try:
-                    driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+                    (is_busy, *_) = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 finally:
                     driver.execute(f"PRAGMA busy_timeout={patience}").close()
+            self._wal_has_old_pages = bool(is_busy)
 
     def _remember(self, connection: Connection, recommender: str, users: Sequence[ForgottenUser]) -> None:
         new = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(forgotten_users)
@@ -134,8 +137,8 @@ class SqlForgottenUsers:
 def without_forgotten(
     connection: Connection, digest: UserDigest, events: Sequence[E], place: Callable[[E], tuple[str, int, int]]
 ) -> list[E]:
-    """Returns the events that their users sent after they were forgotten; counts and logs the others. `place` returns an event's
-    recommender, user and instant."""
+    """Returns the events without those of forgotten users from before the forgetting, which it counts and logs. `place` returns the
+    recommender, the user and the instant of an event."""
     places = [place(event) for event in events]
     forgotten = _forgotten(connection, digest, places)
     if not forgotten:

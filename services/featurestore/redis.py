@@ -114,6 +114,10 @@ class RedisFeatureStore:
     def forget_key(self, recommender: str, view: str, key: int) -> int:
         return int(self._do(lambda: self._redis.hdel(_place(recommender, view), str(key))))
 
+    def keys(self, recommender: str, view: str) -> Collection[int]:
+        names: Collection[bytes] = self._do(lambda: self._redis.hkeys(_place(recommender, view)))  # type: ignore[arg-type,return-value]
+        return [int(name) for name in names]
+
     def _do(self, work: Callable[[], T]) -> T:
         """Turns Redis errors into Unavailable without the URL, which may hold a password."""
         try:

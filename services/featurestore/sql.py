@@ -90,6 +90,10 @@ class SqlFeatureStore:
         with self._engine.begin() as connection:
             return connection.execute(delete(feature_values).where(*of_key)).rowcount
 
+    def keys(self, recommender: str, view: str) -> Collection[int]:
+        with self._reads.connect() as connection:
+            return connection.execute(select(_value.entity).where(_value.recommender == recommender, _value.view == view)).scalars().all()
+
     def _enter(self, connection: Connection, recommender: str, view: str) -> None:
         new = insert(connection, feature_views).values(recommender=recommender, view=view, count=0)
         connection.execute(new.on_conflict_do_nothing(index_elements=["recommender", "view"]))

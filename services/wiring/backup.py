@@ -155,7 +155,7 @@ class _State:
             return
         with self._engine() as engine:
             if inspect(engine).has_table(forgotten_users.name):
-                _forgotten_users(engine).unmark()
+                _forgotten_users(engine).unmark_archived()
 
     def installation(self) -> str:
         with self._engine() as engine, engine.connect() as connection:

@@ -51,6 +51,8 @@ from services.wiring.state import State
 from shared.datafiles import DataFiles
 from shared.ports import Executor, Scorer
 
+_EXPORT_OVERDUE = 600.0
+"""Seconds between two exports of versions that know a forgotten user after the deadline."""
 _REST = 15.0
 """Seconds after which a step runs although no change is known."""
 
@@ -179,7 +181,7 @@ class Platform:
             registry=state.registry,
             routes=state.routes,
             catalogue=state.catalogue,
-            features=Features(*stores, values.views, values.loaded, values.again, values.drop),
+            features=Features(state.features, forgetting.write_values, values.views, values.loaded, values.again, values.drop),
             executor=executor,
             artifacts=state.artifacts,
             server=server,
@@ -201,7 +203,7 @@ class Platform:
             watch=retrainers.look,
             past=retrainers.past,
             forget=forgetting.forget,
-            hash=state.forgotten.digest.of_text,
+            keyed_hash=state.forgotten.digest.of_text,
             stage_faults=parts.stage_faults(settings),
             check_place=data.check,
             read_file=data.read,
@@ -214,9 +216,8 @@ class Platform:
     def _keep_house(self, settings: Settings, state: State, executor: Executor, replica: Replica | None) -> GarbageCollector:
         collector = parts.collector(settings, state)
         if settings.collect_every:
-            self._loops.append(
-                Loop("collector", (*_by_one(replica, "collector", collector.sweep), collector.export_overdue), settings.collect_every * 60)
-            )
+            self._loops.append(Loop("collector", _by_one(replica, "collector", collector.sweep), settings.collect_every * 60))
+        self._loops.append(Loop("overdue versions", [collector.export_overdue], _EXPORT_OVERDUE))
         every = timedelta(minutes=settings.compact_every) if settings.compact_every else None
         steps: list[Callable[[], object]] = [
             Compactor(state.recommenders, state.days, state.artifacts, executor, state.clock, every, state.forgotten).step

@@ -9,7 +9,7 @@ A place holds the backups of one installation, because old ones are deleted by t
 Artifacts are copied before and after the dump of the database. What the dump names existed before it, or was published during it; so the
 garbage collector would have to erase a file within seconds of its publication to make a backup incomplete, and it waits much longer.
 
-Files of archives of events that a compaction has replaced had rows of forgotten users, and are erased. They are neither copied nor missing.
+Content that archives of events do not need any more is not copied, and not reported as missing (shared.artifacts.superseded).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +27,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from shared.artifacts.objects import opened
 from shared.artifacts.store import FsspecArtifacts
+from shared.artifacts.superseded import superseded_blobs
 from shared.artifacts.writing import described, write_whole, written_at
 from shared.contracts.backup import NAME, Backup, DatabaseDump, DatabaseKind, ForgottenLedger, ForgottenTimes, Tables, name_of
 from shared.contracts.stage import File, Manifest
@@ -39,8 +39,7 @@ Dump = Callable[[Path], tuple[DatabaseKind, Tables]]
 """Writes a dump to a path; returns the database's kind and the revision of its tables."""
 Tell = Callable[[str], None]
 _SHELVES = ("manifests", "logs")
-_COMPACTION = re.compile(r"compact(ed)?-(.+)-[0-9]+")
-"""Run of a compaction's tries, or of its result, with the recommender."""
+_COMPACTIONS = "manifests/compact"
 _UNNAMED_FOR = timedelta(days=1)
 """Age below which content that no backup names stays: a backup that runs now may need it."""
 
@@ -112,7 +111,7 @@ class BackupStore:
             database = DatabaseDump(kind=kind, tables=tables, file=copy.put(path))
         copy.add_published()
         copy.add_blobs(version_files())
-        copy.drop_replaced()
+        copy.drop_superseded()
         backup = Backup(
             at=at,
             installation=installation,
@@ -132,10 +131,8 @@ class BackupStore:
         its digest. Can be repeated after an interruption."""
         target, store = _Source(artifacts), FsspecArtifacts(artifacts)
         self._check_same_manifests(backup, target)
-        archives = _Archives()
-        target.read_archives(target.paths(), archives)
-        replaced = archives.replaced()
-        blobs = [file for file in backup.blobs if file.sha256 not in replaced]
+        superseded = superseded_blobs(target.compactions(target.paths()))
+        blobs = [file for file in backup.blobs if file.sha256 not in superseded]
         with TemporaryDirectory(prefix="eyas-restore-") as folder:
             dump = self._contents.fetch(backup.database.file, Path(folder) / "dump") if load is not None else None
             for number, file in enumerate(blobs, 1):
@@ -221,13 +218,13 @@ class _Copy:
         self.blobs: dict[str, File] = {}
         self.missing: dict[str, None] = {}
         self.bytes = 0
-        self._archives = _Archives()
+        self._compactions: list[Manifest] = []
 
     def add_published(self) -> None:
         """Copies the manifests and logs that are new since the last call, and the content that the manifests name."""
         paths = [path for path in self._source.paths() if path not in self.files]
-        self._source.read_archives(paths, self._archives)
-        replaced = self._archives.replaced()
+        self._compactions += self._source.compactions(paths)
+        superseded = superseded_blobs(self._compactions)
         for number, path in enumerate(paths, 1):
             self._tell(f"artifacts: {number:,} of {len(paths):,} attempts copied")
             content = self._source.read(path)
@@ -238,7 +235,7 @@ class _Copy:
                 if manifest is None:
                     self.missing[path] = None
                     continue
-                lost = self.add_blobs(file for file in manifest.files.values() if file.sha256 not in replaced)
+                lost = self.add_blobs(file for file in manifest.files.values() if file.sha256 not in superseded)
                 if lost and not self._source.has(path):
                     self.missing = {digest: None for digest in self.missing if digest not in lost}
                     continue
@@ -262,9 +259,9 @@ class _Copy:
         self.missing |= dict.fromkeys(sorted(lost))
         return lost
 
-    def drop_replaced(self) -> None:
-        """Leaves out what a compaction has replaced since it was copied, or erased before that."""
-        for digest in self._archives.replaced():
+    def drop_superseded(self) -> None:
+        """Leaves out what compactions have made unnecessary since it was copied."""
+        for digest in superseded_blobs(self._compactions):
             self.blobs.pop(digest, None)
             self.missing.pop(digest, None)
 
@@ -277,28 +274,6 @@ class _Copy:
             self.bytes += file.size
         path.unlink()
         return file
-
-
-class _Archives:
-    """Parts of the archives of events, by recommender and name."""
-
-    def __init__(self) -> None:
-        self._parts: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self._replaced: set[tuple[str, str]] = set()
-
-    def add(self, manifest: Manifest) -> None:
-        match = _COMPACTION.fullmatch(manifest.run)
-        if match is None:
-            return
-        for name, file in manifest.files.items():
-            self._parts[match[2], name].add(file.sha256)  # tries of a compaction use the same names
-        if match[1]:  # not of a try, which may be without effect
-            self._replaced |= {(match[2], name) for name in manifest.facts.get("replaces", ())}
-
-    def replaced(self) -> set[str]:
-        """Returns the digests of replaced parts."""
-        current = (digests for part, digests in self._parts.items() if part not in self._replaced)
-        return set().union(*(self._parts.get(part, set()) for part in self._replaced)).difference(*current)
 
 
 def _manifest(content: bytes, path: str) -> Manifest | None:
@@ -332,13 +307,13 @@ class _Source:
         except FileNotFoundError:
             return None
 
-    def read_archives(self, paths: Iterable[str], archives: _Archives) -> None:
-        """Adds the parts that these manifests name."""
+    def compactions(self, paths: Iterable[str]) -> Iterator[Manifest]:
+        """Yields the readable manifests of compactions among these paths."""
         for path in paths:
-            content = self.read(path) if path.startswith("manifests/compact") else None
+            content = self.read(path) if path.startswith(_COMPACTIONS) else None
             manifest = None if content is None else _manifest(content, path)
             if manifest is not None:
-                archives.add(manifest)
+                yield manifest
 
     def write(self, path: str, content: bytes) -> None:
         write_whole(self._fs, content, f"{self._root}/{path}")

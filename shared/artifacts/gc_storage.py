@@ -19,6 +19,7 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 from shared.artifacts.objects import opened
+from shared.artifacts.superseded import superseded_blobs
 from shared.artifacts.writing import written_at
 from shared.contracts.stage import Manifest
 from shared.contracts.strict import read
@@ -27,6 +28,7 @@ from shared.ports import BlobPin, Shelf, StoredObject, TrashItem
 
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
 _SUFFIX = ".json"
+_COMPACTION = "compact"
 
 
 class FsspecTrash:
@@ -35,6 +37,7 @@ class FsspecTrash:
     def __init__(self, url: str) -> None:
         self._fs, self._root = opened(url)
         self._referenced: dict[str, frozenset[str]] = {}  # manifests never change
+        self._compactions: dict[str, Manifest] = {}
 
     def pins(self) -> Sequence[BlobPin]:
         pins = []
@@ -69,6 +72,9 @@ class FsspecTrash:
                 return frozenset()
             self._referenced[attempt] = digests
         return self._referenced[attempt]
+
+    def superseded(self) -> frozenset[str]:
+        return superseded_blobs(self._compactions.values())
 
     def discard(self, shelf: Shelf, file: StoredObject, now: datetime) -> bool:
         source = self._place(shelf, file.name)
@@ -130,6 +136,8 @@ class FsspecTrash:
                     manifest = read(Manifest, json.loads(self._fs.cat_file(path)), f"manifest of {attempt}")
                 except (ValueError, Invalid) as error:
                     raise Damaged(f"{path}: manifest cannot be read ({error}): restore it from a backup") from None
+                if manifest.run.startswith(_COMPACTION):
+                    self._compactions[attempt] = manifest
                 return frozenset(file.sha256 for file in manifest.files.values())
         return None
 

@@ -16,8 +16,10 @@ from shared.domain.gate import Silence
 StageName = Literal["etl", "train", "evaluate", "refit", "export", "verify"]
 
 
-FORGOTTEN = "forgotten.json"
+FORGOTTEN_USERS = "forgotten.json"
 """Input of etl: digests of forgotten users with their times (microseconds since 1970), and the secret of the digests."""
+LEFT_OUT = "forgotten_users"
+"""Fact of etl: number of users in the ledger of forgotten users that it left out; absent without a ledger."""
 FORGOTTEN_FACT = "forgotten"
 """Fact of a stage that removes forgotten users from the archive: their digests and times, as in its input."""
 ID_KEY = "id.key"

@@ -63,7 +63,7 @@ class UserDigest:
         return state.hexdigest()
 
     def matches(self, keys: Iterable[int], users: Mapping[str, T]) -> dict[int, T]:
-        """Returns the keys whose digest is in `users`, with its value."""
+        """Returns the keys whose digest is a key of `users`, each with the value of that digest."""
         if not users:
             return {}
         return {key: users[digest] for key in keys if (digest := self.of(key)) in users}

@@ -33,7 +33,7 @@ class Retention:
     audit: timedelta | None = None
     """Time to keep entries of the audit log; None: no limit."""
     forgotten: timedelta = timedelta(days=30)
-    """Time after a user is forgotten until nothing is left that learned from it."""
+    """Time after which nothing is left that may know a forgotten user."""
 
     @property
     def forgotten_kept(self) -> timedelta:
@@ -115,7 +115,7 @@ def attempts_to_go(
     now: datetime,
 ) -> tuple[str, ...]:
     """`ended` returns whether a run is known and ended; outputs of other platforms in the same store are kept. `knows_forgotten` returns
-    whether a run may have read data of a forgotten user that is due: its outputs go at any age."""
+    whether a run may have read a user whose forgetting is due: its outputs go at any age."""
     old = max(retention.runs, retention.grace)
 
     def goes(attempt: AttemptFacts) -> bool:

@@ -124,6 +124,9 @@ class FeatureStore(Protocol):
     def forget_key(self, recommender: str, view: str, key: int) -> int:
         """Deletes the row of a key; returns rows."""
 
+    def keys(self, recommender: str, view: str) -> Collection[int]:
+        """Returns all keys of a view."""
+
 
 class FeatureHistory(Protocol):
     """All values ever written to views, so that training sees the values that serving saw."""

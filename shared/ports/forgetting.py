@@ -30,7 +30,7 @@ class ForgottenUsers(Protocol):
         `now` is called when `all` waits for this forgetting already."""
 
     def keys(self, recommender: str) -> Collection[int]:
-        """Returns the users that the database has events of."""
+        """Returns the users who have events in the database."""
 
     def all(self, recommender: str) -> Sequence[ForgottenUser]:
         """Returns each user with its newest time. Waits for a forgetting under way: users that are not returned get a later time than
@@ -42,10 +42,10 @@ class ForgottenUsers(Protocol):
     def pending(self) -> Collection[str]:
         """Returns the recommenders with forgotten users that the archive of events may still have."""
 
-    def archived(self, recommender: str, users: Mapping[str, datetime]) -> None:
+    def mark_archived(self, recommender: str, users: Mapping[str, datetime]) -> None:
         """Marks users, by digest and time, as removed from the archive of events; not those who were forgotten again later."""
 
-    def unmark(self) -> None:
+    def unmark_archived(self) -> None:
         """Unmarks all users: archives of events were restored that may be older than the forgetting."""
 
     def replay(self, recommender: str, users: Sequence[ForgottenUser]) -> None:

@@ -51,6 +51,9 @@ class Trash(Protocol):
     def named(self, attempt: str) -> frozenset[str]:
         """Returns the blobs that a manifest names, also of one in the trash; raises Damaged if it cannot be read."""
 
+    def superseded(self) -> frozenset[str]:
+        """Returns the blobs of archives of events that are not needed, though manifests name them, as far as `named` has read these."""
+
     def discard(self, shelf: Shelf, file: StoredObject, now: datetime) -> bool:
         """Moves a file to the trash; returns False if the file was written again since it was listed, or is gone."""
 

@@ -68,7 +68,9 @@ DUPLICATES = Counter("eyas_duplicate_events", "Events whose id is already stored
 CONFLICTS = Counter(
     "eyas_conflicting_events", "Events that differ from the stored event of the same id: the stored event counts.", ["recommender"]
 )
-TOO_OLD = Counter("eyas_events_too_old", "Events that are left out, because events of their day are refused.", ["recommender"])
+TOO_OLD = Counter(
+    "eyas_events_too_old", "Events that are left out, because their day is refused or their user was forgotten.", ["recommender"]
+)
 DELETED = Counter("eyas_events_deleted", "Events deleted from the database; the daily files have them.", ["recommender", "table"])
 FORGOTTEN_OVERDUE = Gauge(
     "eyas_forgotten_versions_overdue",

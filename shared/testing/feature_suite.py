@@ -144,6 +144,7 @@ class FeatureStoreSuite:
             store.write("films", view, [row(1, a=1), row(2, a=2)])
         store.write("books", "user", [row(1, a=1)])
         assert [store.forget_key("films", "user", key) for key in (1, 1, 3)] == [1, 0, 0]
+        assert [sorted(store.keys("films", view)) for view in ("user", "user@7", "nothing")] == [[2], [1, 2], []]
         assert sorted(store.read("films", {"user": None, "user@7": None}, [1, 2], NOW).rows) == [("user", 2), ("user@7", 1), ("user@7", 2)]
         assert len(store.read("books", {"user": None}, [1], NOW).rows) == 1
 

@@ -153,7 +153,7 @@ def parts(world: World, tokens: SqlTokens) -> ControlParts:
         watch=look,
         past=unused,
         forget=unused,
-        hash=unused,
+        keyed_hash=unused,
         stage_faults=lambda spec: {},
         check_place=lambda place: None,
         read_file=unused,

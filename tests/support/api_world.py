@@ -16,7 +16,7 @@ import httpx
 from services.api.app import create_app
 from services.api.dependencies import AuthConfig, ControlParts, Features
 from services.api.rate_limits import RateLimits
-from services.control.forgetting import Forgotten
+from services.control.forgetting import Forgetting, Forgotten
 from services.eventlog.days import SqlEventDays
 from services.featurestore.history import SqlFeatureHistory
 from services.featurestore.sql import SqlFeatureStore
@@ -52,6 +52,7 @@ from shared.ports import EmptyAnswers, HistoryEntry, PutResult, Recommender, Rec
 from shared.testing.records import LINEAGE, RUN_SPEC
 from tests.support.databases import empty_engine
 from tests.support.drift_readings import look
+from tests.support.forgotten import forgotten_users
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "a-token"
@@ -403,8 +404,7 @@ class World:
         self.manifests, self.blobs = {}, {}
         self.catalogue = SqlCatalogue(engine)
         self.views, self.unloaded, self.asked_again, self.dropped = {}, set(), [], []
-        stores = (SqlFeatureStore(engine), SqlFeatureHistory(engine))
-        self.features = Features(*stores, self.views_of, self.is_loaded, self.load_again, self.dropped.append)
+        self.stored, self.history = stores = (SqlFeatureStore(engine), SqlFeatureHistory(engine))
         self.tokens, self.audit, self.answers = SqlTokens(engine), SqlAudit(engine), SqlIdempotency(engine)
         self.numbers = itertools.count(1)
         self.waiting, self.told = [], {}
@@ -420,6 +420,9 @@ class World:
         self.life = VersionHistories(NOW, NOW + timedelta(minutes=2), timedelta(minutes=1), None, {}, 0)
         ticks = itertools.count()
         self.clock = SimpleNamespace(now=lambda: NOW + timedelta(microseconds=next(ticks)))
+        self.ledger = forgotten_users(engine)
+        write = Forgetting(self.ledger, stores, self.registry, self.clock, timedelta(days=30)).write_values
+        self.features = Features(self.stored, write, self.views_of, self.is_loaded, self.load_again, self.dropped.append)
         self.app = create_app(self.door(), self.parts(), self.gateway)
         self.stranger = Client(self.app)
         self.client = Client(self.app, headers={"Authorization": f"Bearer {TOKEN}"})
@@ -469,7 +472,7 @@ class World:
             watch=lambda name: self.seen,
             past=lambda recommender: self.past,
             forget=self.forget,
-            hash=lambda text: f"hash-of-{len(text)}",
+            keyed_hash=lambda text: f"hash-of-{len(text)}",
             stage_faults=self.stage_faults,
             check_place=lambda place: self.data().check(place),
             read_file=lambda uri, most: self.data().read(uri, most),

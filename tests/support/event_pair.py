@@ -1,4 +1,4 @@
-"""A log of events with a retention, and a twin that gets the same events and deletes only what is forgotten."""
+"""Two logs with the same events. The first deletes old events and forgotten users; the second deletes forgotten users only."""
 
 from __future__ import annotations
 

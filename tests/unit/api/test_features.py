@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import timedelta
 
 import pytest
 
 from services.api.features import MOST_AT_ONCE
 from shared.contracts.online import OnlineColumn
-from shared.domain.errors import Unavailable
+from shared.domain.errors import Unavailable, Unreadable
 from shared.domain.feature_values import StoredRow
 from tests.support.api_world import NOW, VIEW
 
 pytestmark = pytest.mark.requirement("G-08")
-DAY = timedelta(days=1)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 PATH = "/v1/features/m/user"
 
 
@@ -51,7 +52,7 @@ def test_what_is_written_is_read_back(world, client):
 
 def test_the_history_has_it_too(world, client):
     put(client, {**row(17, age=1), "at": "2025-12-01T00:00:00Z"}, {**row(17, age=2), "at": "2025-12-02T00:00:00Z"})
-    found = world.features.history.as_of("m", "user", [(17, NOW - 30.5 * DAY), (17, NOW)], None)
+    found = world.history.as_of("m", "user", [(17, NOW - 30.5 * DAY), (17, NOW)], None)
     assert [one.values["age"] for one in found] == [1, 2]
 
 
@@ -166,7 +167,7 @@ def test_a_store_that_is_away_loses_nothing(world, client, problem, monkeypatch)
 
     monkeypatch.setattr(world.features.store, "write", away)
     problem(put(client, row(17, age=34)), 503, "unavailable")
-    assert [one.values for one in world.features.history.latest("m", "user", 9)] == [{"age": 34}]
+    assert [one.values for one in world.history.latest("m", "user", 9)] == [{"age": 34}]
 
 
 def test_all_is_loaded_anew_when_it_is_asked_for(world, client):
@@ -178,3 +179,26 @@ def test_all_is_loaded_anew_when_it_is_asked_for(world, client):
 def test_with_a_recommender_its_users_values_go(world, client):
     assert client.delete("/v1/recommenders/m").status_code == 204
     assert world.dropped == ["m"]
+
+
+@pytest.mark.requirement("U-11")
+def test_values_of_before_a_forgetting_are_left_out_and_later_ones_are_those_of_a_new_user(world, client):
+    world.ledger.forget("m", 17, lambda: NOW - HOUR)
+    rows = [{"key": key, "at": at.isoformat(), "values": {"age": 34}} for key in (17, 18) for at in (NOW - 2 * HOUR, NOW - HOUR)]
+    assert client.put("/v1/features/m/user", json={"rows": rows}).json() == {"accepted": 4, "standing": 1}
+    assert [stored.key for stored in world.history.latest("m", "user", 9)] == [18]
+    later = {"key": 17, "at": (NOW - HOUR / 2).isoformat(), "values": {"age": 35}}
+    assert client.put("/v1/features/m/user", json={"rows": [later]}).json()["standing"] == 1
+    assert client.get("/v1/features/m/user/17").json()["rows"][0]["values"] == {"age": 35}
+
+
+@pytest.mark.requirement("U-11")
+def test_a_failed_request_logs_no_key_of_a_user(world, client, caplog):
+    world.routes.get = lambda name: fail(Unreadable("a fault"))
+    with caplog.at_level(logging.DEBUG, "services"):
+        assert client.get("/v1/features/m/user/4711").status_code == 500
+    assert "path=/v1/features/m/user/... error=a fault" in caplog.text and "4711" not in caplog.text
+
+
+def fail(error):
+    raise error

@@ -458,6 +458,6 @@ def test_no_warm_run_starts_from_a_version_that_knows_a_forgotten_user(world, cl
     world.add_recommender()
     world.route(stable=1)
     world.past = TrainingHistory((Link("full", {"user": 100}),), knows_forgotten=True)
-    said = problem(client.post("/v1/recommenders/m/runs", json={"mode": "warm"}), 409, "conflict")
-    assert "users were forgotten after the serving version read its data: a warm run would know them too; start a full run" in said
+    detail = problem(client.post("/v1/recommenders/m/runs", json={"mode": "warm"}), 409, "conflict")
+    assert "users were forgotten after the serving version read its data: a warm run would know them too; start a full run" in detail
     assert client.post("/v1/recommenders/m/runs", json={"mode": "auto"}).json()["mode"] == "full"

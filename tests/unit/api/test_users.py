@@ -63,7 +63,7 @@ def test_no_log_has_the_id(world, client, caplog):
         assert client.delete(PATH).status_code >= 500
     lines = [record.getMessage() for record in caplog.records if record.name != "httpx"]  # the test's own client
     assert not [line for line in lines if "ada" in line]
-    assert "request: failed method=DELETE path=/v1/users/hash-of-23 error=a fault" in lines
+    assert "request: failed method=DELETE path=/v1/users/... error=a fault" in lines
     with world.engine.connect() as connection:
         rows = str(connection.execute(text("SELECT * FROM audit")).all())
     assert "ada" not in rows and rows.count("/v1/users/hash-of-23") == 2

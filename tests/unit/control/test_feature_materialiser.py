@@ -22,6 +22,7 @@ from shared.contracts.online import ONLINE
 from shared.contracts.records import RolloutSpec
 from shared.domain.errors import Unavailable
 from shared.domain.feature_values import StoredRow
+from shared.domain.forgetting import ForgottenUser
 from shared.domain.route import Route
 from tests.support.forgotten import forgotten_users
 from tests.support.gateway_world import NOW, World, spec
@@ -314,3 +315,12 @@ def test_a_forgotten_user_is_in_no_view_and_not_loaded_again(case: Case) -> None
         case.store.forget("m", view)
     case.settle()
     assert (case.held("user@1").keys(), case.held("user").keys()) == ({2, 3}, {2})
+
+
+@pytest.mark.requirement("U-11")
+def test_a_restored_store_forgets_values_that_only_a_version_published(case: Case) -> None:
+    case.settle()
+    registry: Any = SimpleNamespace(list=lambda name: [], collected=lambda name: {}, get=None)
+    forgetting = Forgetting(case.forgotten, (case.store, case.history), registry, case.world.clock, 30 * DAY)
+    forgetting.replay("m", [ForgottenUser(case.forgotten.digest.of(1), NOW + DAY)])
+    assert case.held("user@1") == {user: PUBLISHED[user] for user in (2, 3)}

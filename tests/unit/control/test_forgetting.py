@@ -14,14 +14,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.data.forgotten import ForgottenUsers
+from pipelines.data.forgotten import ForgottenUserFilter
+from services.control.archive import EventArchive
+from services.control.garbage_collector import GarbageCollector
+from shared.artifacts import FsspecTrash
+from shared.artifacts.backups import BackupStore
 from shared.contracts.archive import TABLES
-from shared.contracts.stage import FORGOTTEN, Failure, Manifest, StageSpec
+from shared.contracts.backup import DatabaseKind, Tables
+from shared.contracts.stage import FORGOTTEN_USERS, Failure, File, Manifest, StageSpec
 from shared.domain.archive import DAY
+from shared.domain.retention import Retention
 from shared.testing.event_suite import ATTRIBUTION, did
 from tests.support.compaction import EVERY, NOW, Place
 from tests.support.compaction_deaths import Fate, Mortal
 from tests.support.event_pair import Pair, aged_pair
+from tests.support.garbage_collection import Clock as GarbageClock
+from tests.support.garbage_collection import NoRollouts, Rows
 from tests.support.simulated_platform import Death
 
 pytestmark = pytest.mark.requirement("U-11")
@@ -30,9 +38,18 @@ AGES = [timedelta(days=days) for days in (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)]
 
 
 def archived_users(place: Place) -> set[int]:
-    """Returns the users of all Parquet files in the artifact store, whatever names them."""
+    return users_of_files(place.folder / "artifacts")
+
+
+def empty_dump(path: Path) -> tuple[DatabaseKind, Tables]:
+    path.write_text("no database")
+    return "sqlite", Tables(revision="none", readable_by="none")
+
+
+def users_of_files(folder: Path) -> set[int]:
+    """Returns the users of all Parquet files in a folder, whatever names them."""
     users: set[int] = set()
-    for path in (place.folder / "artifacts").rglob("*"):
+    for path in folder.rglob("*"):
         if path.is_file() and path.read_bytes()[:4] == b"PAR1":
             users.update(pl.read_parquet(path)["user"].to_list())
     return users
@@ -103,8 +120,8 @@ def test_until_the_archive_is_written_again_etl_leaves_the_user_out(tmp_path: Pa
     pair.forget(1)
     rows = pair.place.read()
     snapshots = pair.place.snapshots()
-    path = pair.place.store.fetch(snapshots.forgotten("films")[FORGOTTEN], tmp_path / FORGOTTEN)
-    kept_rows = ForgottenUsers.read(path).without(rows.lazy(), "user", pl.col("time")).collect()
+    path = pair.place.store.fetch(snapshots.forgotten("films")[FORGOTTEN_USERS], tmp_path / FORGOTTEN_USERS)
+    kept_rows = ForgottenUserFilter.read(path).without(rows.lazy(), "user", pl.col("time")).collect()
     assert set(kept_rows["user"]) == {0, 2, 3, 4} and len(kept_rows) == 8
 
 
@@ -121,8 +138,74 @@ def test_a_late_result_of_a_lost_compaction_does_not_bring_a_user_back(tmp_path:
     assert pair.same()
 
 
+@pytest.mark.parametrize("same_bytes", [True, False])
+def test_what_a_lost_compaction_publishes_after_the_forgetting_is_collected_and_in_no_backup(tmp_path: Path, same_bytes: bool) -> None:
+    """With the same bytes it brings back a blob that an accepted compaction names, and that was erased."""
+    pair = Pair(tmp_path)
+    pair.happens(*AGES)
+    pair.place.executor.lost = 1
+    pair.compactor.step()
+    (lost,) = pair.place.executor.started
+    if same_bytes:
+        pair.compact()
+    pair.forget(1)
+    pair.compact()
+    assert archived_users(pair.place) == {0, 2, 3, 4}
+    pair.place.executor.publish(lost, lost.attempt)
+    assert 1 in archived_users(pair.place)
+    backup = BackupStore(str(tmp_path / "backups")).take("test", pair.place.store.url, empty_dump, list, dict)
+    assert not backup.missing and users_of_files(tmp_path / "backups") == {0, 2, 3, 4}
+    rows, clock = Rows(GarbageClock()), GarbageClock()
+    stores: Any = (rows, rows, rows, NoRollouts(), (rows, rows))
+    for _ in range(3):
+        clock.time += 2 * DAY
+        GarbageCollector(FsspecTrash(pair.place.store.url), *stores, clock, Retention()).sweep()
+    assert archived_users(pair.place) == {0, 2, 3, 4}
+    pair.place.check(NOW.date())
+
+
 def test_forgetting_that_dies_between_two_calls_is_finished_by_the_next_compactor(tmp_path: Path) -> None:
     assert 5 < len(list(deaths(tmp_path))) < 60
+
+
+def test_a_late_event_of_another_user_is_read_while_the_archive_has_a_forgotten_one(tmp_path: Path) -> None:
+    """A forgotten row and a late one make the numbers of rows equal."""
+    pair = Pair(tmp_path)
+    pair.happens(timedelta(days=1), timedelta(days=1))
+    pair.compact()
+    pair.forget(1)
+    for log in (pair.place.log, pair.twin.log):
+        log.interactions([did(10, NOW - DAY, user=3)], [True], ATTRIBUTION)
+    assert pair.same() and len(pair.place.read()) == 2
+
+
+def test_frequent_forgettings_and_new_days_take_turns(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    for user in range(4):
+        pair.happens((user + 1) * DAY)
+        pair.forget(user)
+        pair.place.clock.time += EVERY
+        pair.compactor.step()
+        pair.compactor.step()
+    modes = [spec.mode for spec in pair.place.executor.started]
+    assert modes[:4] == ["forget", "compact", "forget", "compact"]
+    pair.compact()
+    assert pair.place.forgotten.pending() == [] and pair.same()
+
+
+def test_after_a_start_only_the_newest_compaction_is_settled_again(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.happens(*AGES)
+    pair.compact()
+    for user in (1, 2):
+        pair.forget(user)
+        pair.compact()
+    store = pair.place.store
+    erased: list[File] = []
+    store.erase = erased.append  # type: ignore[method-assign]
+    pair.place.settle(pair.place.compactor(store))
+    replaced = EventArchive(store).compactions("films")[-1].facts["replaces"]
+    assert len(erased) == len(replaced) > 0
 
 
 def test_a_try_that_fails_waits_for_the_next_turn(tmp_path: Path) -> None:

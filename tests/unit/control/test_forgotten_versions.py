@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule
 from prometheus_client import REGISTRY
 
-from shared.contracts.stage import File, digest_of
+from shared.contracts.stage import LEFT_OUT, File, digest_of
 from shared.domain.retention import Retention, VersionFacts, versions_to_go
 from shared.domain.route import Route
 from shared.domain.stage_reuse import ReuseBasis
@@ -44,7 +44,8 @@ def register(heap: Heap, number: int, recommender: str = "films", parent: int | 
     heap.rows.run(run, "registered", [f"{run}-etl-1", f"{run}-export-1"])
     heap.rows.runs[run] = replace(heap.rows.runs[run], recommender=recommender)
     now, files = heap.clock.now(), {"model.onnx": model}
-    lineage = replace(LINEAGE, snapshot=now, mode="full" if parent is None else "warm")
+    facts = {"etl": {LEFT_OUT: len(heap.rows.forgotten)} if heap.rows.forgotten else {}}
+    lineage = replace(LINEAGE, snapshot=now, mode="full" if parent is None else "warm", stages=facts)
     heap.rows.versions.append(Version(recommender, number, run, digest_of(files), files, {}, lineage, parent, now))
     return {rows.sha256, model.sha256}
 
@@ -201,8 +202,8 @@ class HistoriesWithForgottenUsers(Histories):
         super().teardown()
         rows = self.heap.rows
         if rows.forgotten:
-            held = {*rows.tagged.values(), *(rows.route.named() if rows.route else ())}
-            assert {version.number for version in rows.versions} - set(rows.marks) == held
+            needed_versions = {*rows.tagged.values(), *(rows.route.named() if rows.route else ())}
+            assert {version.number for version in rows.versions} - set(rows.marks) == needed_versions
 
 
 TestHistories = HistoriesWithForgottenUsers.TestCase

@@ -446,6 +446,6 @@ def test_a_warm_retraining_becomes_full_after_a_user_was_forgotten(world: World,
     world.signals.now = DRIFT
     world.plays["etl"] = ["hang"]
     rounds(world, plane, 2)
-    found = world.runs.get(FIRST)
-    assert found.spec.mode == "full"
-    assert found.spec.cause.endswith("; full: users were forgotten after the serving version read its data")
+    run = world.runs.get(FIRST)
+    assert run.spec.mode == "full"
+    assert run.spec.cause.endswith("; full: users were forgotten after the serving version read its data")

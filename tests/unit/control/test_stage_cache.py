@@ -417,8 +417,8 @@ def test_no_stage_of_before_a_forgetting_is_reused(world: World) -> None:
     lived(world, "r1")
     world.plane().forgotten.forget(NAME, 1, world.clock.now)
     world.clock.pass_by(seconds=1)
-    found = lived(world, "r2")
-    assert not found["etl"].reused and "forgotten users is new" in why(found["etl"])
+    done_by_stage = lived(world, "r2")
+    assert not done_by_stage["etl"].reused and "forgotten users is new" in why(done_by_stage["etl"])
     assert list(world.executor.given["r2-etl-1"].inputs["forgotten"]) == ["forgotten.json"]
     assert lived(world, "r3")["etl"].attempt == "r2-etl-1"
 
@@ -432,7 +432,7 @@ def test_a_retry_adopts_no_stage_that_knows_a_forgotten_user(world: World) -> No
     world.clock.pass_by(seconds=1)
     world.retry("r1", "r2")
     world.until(world.plane(), "registered", "run")
-    found = stages(world, "r2")
-    assert [found[stage].attempt for stage in STAGES[:2]] == ["r2-etl-1", "r2-train-1"]
+    done_by_stage = stages(world, "r2")
+    assert [done_by_stage[stage].attempt for stage in STAGES[:2]] == ["r2-etl-1", "r2-train-1"]
     version = world.registry.of_run("r2")
-    assert version is not None and version.lineage.snapshot == found["etl"].started_at
+    assert version is not None and version.lineage.snapshot == done_by_stage["etl"].started_at

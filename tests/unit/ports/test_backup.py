@@ -568,7 +568,7 @@ def test_replaced_parts_of_the_archive_are_neither_copied_nor_missing_nor_restor
 def test_forgotten_users_are_removed_from_restored_archives_again(home: Installation, engine: Engine, tmp_path: Path) -> None:
     forget(engine, "anna")
     ledger = ledger_of(engine)
-    ledger.archived("films", {user.digest: user.at for user in ledger.all("films")})
+    ledger.mark_archived("films", {user.digest: user.at for user in ledger.all("films")})
     assert not ledger.pending()
     home.back_up(tmp_path / "backups")
     home.restore(tmp_path / "backups", artifacts_only=True)

@@ -91,9 +91,9 @@ def test_users_stay_pending_until_the_archive_lacks_them(case: Case) -> None:
     assert case.users.pending() == ["films"]
     times = {user.digest: user.at for user in case.users.all("films")}
     case.forget(2, NOW + SECOND)  # meanwhile
-    case.users.archived("films", times)
+    case.users.mark_archived("films", times)
     assert [user.digest for user in case.users.all("films") if not user.archived] == [DIGEST.of(2)]
-    case.users.archived("films", {DIGEST.of(2): NOW + SECOND})
+    case.users.mark_archived("films", {DIGEST.of(2): NOW + SECOND})
     assert case.users.pending() == []
 
 
@@ -105,7 +105,7 @@ def test_a_user_who_is_forgotten_again_does_not_move_the_first_time(case: Case) 
 
 def test_the_newer_time_of_another_ledger_counts(case: Case) -> None:
     case.forget(1)
-    case.users.archived("films", {DIGEST.of(1): NOW})
+    case.users.mark_archived("films", {DIGEST.of(1): NOW})
 
     def replay(*users: ForgottenUser) -> Sequence[ForgottenUser]:
         case.users.replay("films", users)
@@ -134,4 +134,18 @@ def test_no_byte_of_a_text_id_is_left_in_the_files_of_sqlite(tmp_path: Path) -> 
         case.forget(user)
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert [user for user, id in enumerate(ids) if id.encode() in content] == list(range(1, 300, 2))
+    engine.dispose()
+
+
+def test_a_reader_of_old_pages_only_delays_that_they_go(tmp_path: Path) -> None:
+    engine = open_engine(sqlite_url(tmp_path / "eyas.db"))
+    metadata.create_all(engine)
+    case, id = Case(engine), "".join(random.choices(string.ascii_letters, k=32))
+    case.log.interactions([did(user=1, user_id=id)], [True], ATTRIBUTION)
+    with engine.execution_options(read_only=True).connect() as reader:
+        reader.execute(select(func.count()).select_from(interactions)).scalar_one()
+        case.forget(1)
+        assert id.encode() in b"".join(path.read_bytes() for path in tmp_path.iterdir()), "the reader sees the time before"
+    case.users.pending()
+    assert id.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
     engine.dispose()

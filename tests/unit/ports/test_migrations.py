@@ -158,6 +158,8 @@ def fill(engine: Engine) -> None:
                     for column in table.columns
                     if not column.name.endswith(("user_id", "item_id", "deleted_before"))
                 }
+                if table.name == "event_deletions":
+                    made["refused_before"] = 0  # old events are noticed only, so code without these marks can use the tables
                 connection.execute(insert(table).values(made))
 
 
@@ -193,7 +195,7 @@ def test_each_migration_goes_both_ways_on_a_filled_database(engine: Engine, revi
     assert revision_of(engine) == revision
     older = rows(engine)
     for name, found in older.items():
-        if name not in ("alembic_version", "installation"):  # these are written again
+        if name != "alembic_version":
             columns = found[0].keys()
             assert found == sorted(({column: row[column] for column in columns} for row in before[name]), key=repr), name
     upgrade(engine)

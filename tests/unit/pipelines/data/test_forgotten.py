@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipelines.data.forgotten import ForgottenUsers
+from pipelines.data.forgotten import ForgottenUserFilter
 from services.control.snapshots import forgotten_file
 from shared.artifacts import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
@@ -54,10 +54,10 @@ def write(folder: Path, rows: pl.DataFrame, kind: str, people: pl.DataFrame) -> 
 def test_rows_of_forgotten_users_are_left_out_of_files(tmp_path: Path, etl: Etl, kind: str, at: datetime) -> None:
     rows, people = ratings(2000), pl.DataFrame({"userId": range(1, 30), "country": [f"c{n % 5}" for n in range(29)]})
     is_old = pl.col("userId").is_in(USERS) & (pl.col("at") <= at.timestamp())
-    whole = write(tmp_path / "whole", rows, kind, people)
-    others = write(tmp_path / "others", rows.filter(~is_old), kind, people.filter(~pl.col("userId").is_in(USERS)))
-    assert contents(etl(whole, **forgotten(tmp_path, at))) == contents(etl(others))
-    assert contents(etl(whole)) != contents(etl(others))
+    spec_of_all = write(tmp_path / "whole", rows, kind, people)
+    spec_of_others = write(tmp_path / "others", rows.filter(~is_old), kind, people.filter(~pl.col("userId").is_in(USERS)))
+    assert contents(etl(spec_of_all, **forgotten(tmp_path, at))) == contents(etl(spec_of_others))
+    assert contents(etl(spec_of_all)) != contents(etl(spec_of_others))
 
 
 def test_data_without_times_loses_all_rows_of_the_users(tmp_path: Path, etl: Etl) -> None:
@@ -72,8 +72,8 @@ def test_data_without_times_loses_all_rows_of_the_users(tmp_path: Path, etl: Etl
 def test_quarantined_rows_have_no_forgotten_user(tmp_path: Path, etl: Etl) -> None:
     rows = ratings(2000).with_columns(pl.when(pl.int_range(pl.len()) % 50 == 0).then(None).otherwise(pl.col("rating")).alias("rating"))
     people = pl.DataFrame({"userId": [1], "country": ["c"]})
-    whole = write(tmp_path / "whole", rows, "parquet", people)
-    etl(whole, **forgotten(tmp_path, NOW))
+    spec_of_all = write(tmp_path / "whole", rows, "parquet", people)
+    etl(spec_of_all, **forgotten(tmp_path, NOW))
     quarantine = set(pl.read_parquet(tmp_path / "scratch-0/out/quarantine/interactions.parquet")["userId"])
     assert quarantine and not quarantine & set(USERS)
 
@@ -81,7 +81,7 @@ def test_quarantined_rows_have_no_forgotten_user(tmp_path: Path, etl: Etl) -> No
 @pytest.mark.parametrize("forgotten_keys", [(3, 7), (1000,)])
 def test_a_source_of_which_a_part_is_unreadable_is_filtered_as_it_is_read(tmp_path: Path, forgotten_keys: tuple[int, ...]) -> None:
     ratings(500).write_parquet(tmp_path / "good.parquet")
-    users = ForgottenUsers(DIGEST.secret, {DIGEST.of(key): ForgottenUser("", NOW).instant for key in forgotten_keys})
+    users = ForgottenUserFilter(DIGEST.secret, {DIGEST.of(key): ForgottenUser("", NOW).instant for key in forgotten_keys})
     reads: list[bool] = []
 
     def once_unreadable(frame: pl.DataFrame) -> pl.DataFrame:
