@@ -280,10 +280,10 @@ doctor: setup ## checks whether this machine can run the platform
 	@$(BIN)/eyas doctor
 
 LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate pyproject.toml
-IMAGE_LOCK = $(LOCK) --python-version 3.11 --constraint requirements-dev.lock --extra cluster
+IMAGE_LOCK = $(LOCK) --python-version 3.11 --constraint requirements-dev.lock --extra cluster --extra oidc
 STAGES = --extra ann --extra pipelines --extra trees --extra lake
 lock: setup ## resolves all lock files again: the first two for each supported Python, the images' for theirs
-	@$(LOCK) --universal --python-version 3.11 $(STAGES) --extra tensorflow --extra tune --extra cluster --group dev --output-file requirements-dev.lock
+	@$(LOCK) --universal --python-version 3.11 $(STAGES) --extra tensorflow --extra tune --extra cluster --extra oidc --group dev --output-file requirements-dev.lock
 	@$(LOCK) --universal --python-version 3.11 --constraint requirements-dev.lock --extra pipelines --output-file requirements.lock
 	@$(IMAGE_LOCK) --extra ann --output-file images/control.lock
 	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --output-file images/pipelines.lock

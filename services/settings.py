@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import json
 import re
 import socket
 from collections.abc import Mapping
@@ -14,20 +15,24 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from shared.contracts.error_text import fault_message
 from shared.contracts.keeping import LEAST_KEPT
 from shared.contracts.quantities import Duration, write_duration
+from shared.domain.access import Role as AccessRole
 from shared.domain.errors import Invalid
+from shared.domain.naming import NAME
+from shared.domain.segments import is_protected
 from shared.secret_file import read_secret_file
 
 _PREFIX = "EYAS_"
 _HOST_PORT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:([0-9]{1,5})")
 _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
-_SECRETS = frozenset({"database_url", "database_password", "events", "features", "triton_key"})
+_SECRETS = frozenset({"database_url", "database_password", "events", "features", "triton_key", "oidc_issuer", "console_url"})
+"""Settings whose text no message repeats: secrets, and addresses, which may contain a password by mistake."""
 _ORIGIN = re.compile(r"https?://[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?(:[0-9]{1,5})?")
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 _NATS = re.compile(r"(nats|tls)://[^\s/,]+")
@@ -108,6 +113,27 @@ def _features(value: Any) -> Any:
     return value
 
 
+def _issuer(value: str) -> str:
+    if not is_protected(value):
+        raise ValueError("expected https://HOST[/PATH], exactly as the provider writes it (http only for 127.0.0.1 and localhost)")
+    return value
+
+
+def _origin(value: str) -> str:
+    if not is_protected(value) or not _ORIGIN.fullmatch(value):
+        raise ValueError("expected https://HOST[:PORT] without a path (http only for 127.0.0.1 and localhost)")
+    return value
+
+
+def _json_object(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('expected JSON such as {"GROUP": {"role": "viewer"}}') from None
+
+
 def _replica(value: str) -> str:
     if not _REPLICA.fullmatch(value):
         raise ValueError("expected lower-case letters, digits, dots and dashes, at most 63, as in a pod's name")
@@ -121,6 +147,15 @@ def _at_least(least: timedelta) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+class GroupRole(BaseModel):
+    """Role of a group of the identity provider."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: AccessRole
+    recommenders: Annotated[list[Annotated[str, Field(pattern=NAME.pattern)]], Field(min_length=1)] | None = None
 
 
 KeptTime = Annotated[Duration, _at_least(LEAST_KEPT)]
@@ -194,6 +229,25 @@ class Settings(BaseSettings):
         None, description="Python interpreter with NVTabular, for specs with that engine; the one of .venv-nvtabular if absent."
     )
     token_file: Path | None = Field(None, description="File with the API's first token; created in the home if absent.")
+    oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = Field(
+        None, description="OpenID Connect provider whose JWTs are accepted, such as https://sso.example.com/realms/ml; none if absent."
+    )
+    oidc_audience: str | None = Field(None, description="Audience of the provider's JWTs that the API accepts.")
+    oidc_client_id: str | None = Field(
+        None, description="Client of the provider for the sign-in to the console; no such sign-in if absent."
+    )
+    oidc_client_secret_file: Path | None = Field(None, description="File with the client's secret; none for a public client.")
+    oidc_scopes: str = Field("openid email profile", description="Scopes of the sign-in, such as `openid email groups`.")
+    oidc_groups_claim: str = Field("groups", description="Claim with the groups of a user.")
+    oidc_name_claim: str = Field("email", description="Claim with the name for histories and the audit log; the subject if it is missing.")
+    oidc_roles: Annotated[dict[str, GroupRole], NoDecode, BeforeValidator(_json_object)] = Field(
+        default_factory=dict,
+        description='Roles of groups as JSON: `{"ml-admins": {"role": "admin"}, "shop": {"role": "operator", "recommenders": ["films"]}}`. '
+        "Of several groups the highest role counts, with the recommenders of all groups that have it.",
+    )
+    console_url: Annotated[str, AfterValidator(_origin)] | None = Field(
+        None, description="Address of the console in browsers, for the provider's redirect to ADDRESS/login/callback."
+    )
     drain: Duration | None = Field(
         None, description="Time for which a process still answers after SIGTERM, as not ready, such as 5s; none if absent."
     )
@@ -213,7 +267,23 @@ class Settings(BaseSettings):
             raise ValueError("executor=kubernetes needs a configuration of its Jobs; set EYAS_JOBS_FILE")
         if self.database_password is not None and self.database_password_file is not None:
             raise ValueError("set EYAS_DATABASE_PASSWORD or EYAS_DATABASE_PASSWORD_FILE, not both")
+        self._check_oidc()
         return self
+
+    def _check_oidc(self) -> None:
+        if self.oidc_issuer is None:
+            used = [name for name in ("oidc_audience", "oidc_client_id", "oidc_roles") if getattr(self, name)]
+            if used:
+                raise ValueError(f"{_PREFIX}{used[0].upper()} needs the provider: set EYAS_OIDC_ISSUER")
+            return
+        if self.oidc_audience is None and self.oidc_client_id is None:
+            raise ValueError("EYAS_OIDC_ISSUER needs EYAS_OIDC_AUDIENCE, for JWTs to the API, or EYAS_OIDC_CLIENT_ID, for the console")
+        if not self.oidc_roles:
+            raise ValueError("EYAS_OIDC_ISSUER needs EYAS_OIDC_ROLES: without roles of groups nobody can sign in")
+        if self.oidc_client_id is not None and self.console_url is None:
+            raise ValueError("EYAS_OIDC_CLIENT_ID needs EYAS_CONSOLE_URL, the address to which the provider sends users back")
+        if self.oidc_client_id is not None and "openid" not in self.oidc_scopes.split():
+            raise ValueError("EYAS_OIDC_SCOPES needs the scope openid")
 
     @property
     def owns_home(self) -> bool:

@@ -29,6 +29,7 @@ from services.api import (
     rollouts,
     runs,
     serving,
+    sessions,
     streams,
     tokens,
     triggers,
@@ -65,6 +66,7 @@ CONTROL: tuple[RoleRouter, ...] = (
     alerts.room,
     serving.room,
     tokens.room,
+    sessions.room,
     audit.room,
 )
 ONLINE: tuple[RoleRouter, ...] = (recommend.room, events.room)
@@ -84,7 +86,7 @@ def create_app(door: AuthConfig, parts: ControlParts | None, gateway: Gateway | 
     app.add_middleware(BodyLimit)
     if gateway:
         app.add_middleware(FastPath)
-    app.add_middleware(Auth, bootstrap=door.token, tokens=door.tokens, clock=door.clock, limits=door.limits)
+    app.add_middleware(Auth, credentials=door.credentials, limits=door.limits)
     app.add_middleware(LastCatch)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from services.api.credentials import Credentials
 from services.api.rate_limits import RateLimits
 from services.control.forgetting import Forgotten
 from services.gateway import Gateway
@@ -43,6 +44,7 @@ from shared.ports import (
     RouteStore,
     RunRecord,
     RunStore,
+    SessionStore,
     StoredResponses,
     TokenStore,
 )
@@ -53,9 +55,8 @@ class AuthConfig:
     """What every process needs that answers requests: authentication and readiness."""
 
     clock: Clock
-    token: str
-    """First token of the platform: an admin's, in no table."""
-    tokens: TokenStore
+    credentials: Credentials
+    sessions: SessionStore
     answers: StoredResponses
     """Stored answers to requests that may be repeated."""
     ready: Callable[[], Sequence[str]]

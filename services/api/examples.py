@@ -199,6 +199,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "answer": {"about": _TOKEN, "token": "eyas_ID_SECRET"},
     },
     "get_token": {"answer": _TOKEN},
+    "start_session": {"body": {"nonce": None}, "answer": {"session": "eyas_ID_SECRET", "expires_at": _AT}},
+    "renew_session": {"answer": {"session": "eyas_ID_SECRET", "expires_at": _AT}},
     "list_tokens": {"answer": {"items": [_TOKEN], "next": None}},
     "recommend": {
         "body": {"user": 17, "slots": {"hero": 1, "more": 1}, "exclude": [318], "context": {"age": 34, "region": "de"}},

@@ -21,7 +21,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from services.api.access import Caller, RoleRouter, Who
-from services.api.auth import AuthRefusal
 from services.api.dependencies import ControlParts, With
 from services.api.problems import answer_of
 from services.api.runs import attempt_of, newest_stage
@@ -127,8 +126,8 @@ async def _stream_events(look: EventPoll, who: Caller, closing: Callable[[], boo
                 await who.again()
                 checked = time.monotonic()
             events, ended, more = await run_in_threadpool(look)
-        except (EyasError, AuthRefusal) as error:
-            yield _event("problem", {"detail": answer_of(error) if isinstance(error, EyasError) else str(error)})
+        except EyasError as error:
+            yield _event("problem", {"detail": answer_of(error)})
             return
         for event in events:
             yield event

@@ -63,18 +63,19 @@ class MadeToken(BaseModel):
 
 class Self(BaseModel):
     name: str
-    token: str = Field(description="Id of the token.")
+    token: str = Field(description="Id of the token, or of the identity.")
     role: Role
     recommenders: list[str] | None = Field(description="Scope of the token; null for all recommenders.")
     expires_at: datetime | None
+    renewable_at: datetime | None = Field(description="For a session: time from which its secret can be renewed.")
 
 
 @room.get("/v1/whoami", HOLDER)
 def whoami(who: Who) -> Self:
-    """Returns name, role, scope and expiry of the caller's token."""
+    """Returns name, role, scope and expiry of the caller's credential: a token, a session, or a JWT of the identity provider."""
     me = who.principal
     scope = None if me.recommenders is None else sorted(me.recommenders)
-    return Self(name=me.name, token=me.token_id, role=me.role, recommenders=scope, expires_at=me.expires_at)
+    return Self(name=me.name, token=me.token_id, role=me.role, recommenders=scope, expires_at=me.expires_at, renewable_at=me.renewable_at)
 
 
 @room.get("/v1/tokens", Role.ADMIN)

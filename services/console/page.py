@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -17,9 +18,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from services.console import render
-from services.console.api import Api, ApiProblem, Json
+from services.console.api import Api, ApiProblem, Json, at
 from services.console.render import LIVE, PageFault, fault
-from services.console.session import RejectedForm, SubmittedForm, forget, form_of, token_of
+from services.console.session import RejectedForm, SubmittedForm, forget, form_of, keep, session_of
 
 Shown = Callable[[Request, Api], Awaitable[Response]]
 Done = Callable[[Request, Api, SubmittedForm], Awaitable[Response]]
@@ -82,19 +83,33 @@ class Pages:
 
 
 async def _entered(request: Request, then: Callable[[Api], Awaitable[Response]]) -> Response:
-    token = token_of(request)
-    if token is None:
+    session = session_of(request)
+    if session is None:
         return await _to_door(request)
-    api = Api(request.state.api, token, request.state.online)
+    api = Api(request.state.api, session, request.state.online)
     try:
-        request.state.who = Who.of(await api.get("/v1/whoami"))
-        return await then(api)
+        identity = await api.get("/v1/whoami")
+        request.state.who = Who.of(identity)
+        response = await then(api)
+        if datetime.fromisoformat(identity["renewable_at"]) <= datetime.now(UTC):
+            await _renew(request, response, api)
+        return response
     except ApiProblem as refused:
         if refused.status == 401:
             response = await _to_door(request)
             forget(request, response)
             return response
         return fault(request, PageFault(refused.status, _TITLES.get(refused.status, "Refused"), refused.detail, refused.errors))
+
+
+async def _renew(request: Request, response: Response, api: Api) -> None:
+    """Sets the cookie to the session's new secret. Without it the secret in use stays valid."""
+    try:
+        renewed = await api.post(at("sessions", "current", verb="renew"))
+    except ApiProblem:
+        return
+    if renewed["session"] is not None:
+        keep(request, response, renewed["session"], renewed["expires_at"])
 
 
 async def _to_door(request: Request) -> Response:

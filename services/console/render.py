@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from services.console import assets, charts, formatting
 from services.console.cell_labels import label_cells
-from services.console.session import inside, split, token_of, word
+from services.console.session import inside, session_of, split, word
 from shared.domain.segments import way
 
 FLASH_COOKIE = "eyas-said"
@@ -47,7 +47,7 @@ def _environment() -> Environment:
 
 def page(request: Request, template: str, every: float | None = None, status: int = 200, **context: Any) -> Response:
     """`every` is the refresh interval in seconds; None for no refresh."""
-    token = token_of(request)
+    session = session_of(request)
     live = request.headers.get(LIVE) is not None
     message = unquote(request.cookies.get(FLASH_COOKIE, ""))
     theme = request.cookies.get(THEME, "")
@@ -61,7 +61,7 @@ def page(request: Request, template: str, every: float | None = None, status: in
             return_path=_return_path(request),
             query=request.query_params,
             who=getattr(request.state, "who", None),
-            word=word(token) if token else "",
+            word=word(session) if session else "",
             once=lambda: secrets.token_urlsafe(18),
             message=message,
             theme=theme if theme in THEMES else "",

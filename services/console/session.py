@@ -1,7 +1,7 @@
-"""Session of the console: the token in a cookie that scripts cannot read, and the protection of forms against other sites.
+"""Session of the console in a cookie that scripts cannot read, and the protection of forms against other sites.
 
 A form is accepted only if the browser reports this origin, the cookie is sent (`SameSite=Lax` keeps the cookie from other sites'
-forms), and the form has the word derived from the token, which no other site can know."""
+forms), and the form has the word derived from the session, which no other site can know."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+from datetime import datetime
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shared.domain.sessions import session_id, stable_half
+
 _LONGEST = 4096
 """Longest token in characters."""
 BODY = 1 << 20
-_HOURS = 12
 _FIELDS = 200
 
 
@@ -38,31 +40,32 @@ def cookie(request: Request) -> str:
     return "__Host-eyas" if request.url.scheme == "https" else f"eyas-{request.url.port or 80}"
 
 
-def token_of(request: Request) -> str | None:
-    text = unquote(request.cookies.get(cookie(request), ""))
-    return text if can_be_token(text) else None
+def session_of(request: Request) -> str | None:
+    text = request.cookies.get(cookie(request), "")
+    return text if session_id(text) is not None else None
 
 
 def can_be_token(text: str) -> bool:
     return 0 < len(text) <= _LONGEST and text.isascii() and text.isprintable()
 
 
-def keep(request: Request, response: Response, token: str) -> None:
+def keep(request: Request, response: Response, session: str, expires_at: str) -> None:
     secure = request.url.scheme == "https"
-    response.set_cookie(cookie(request), quote(token, safe=""), _HOURS * 3600, secure=secure, httponly=True, samesite="lax")
+    expires = datetime.fromisoformat(expires_at)
+    response.set_cookie(cookie(request), session, expires=expires, secure=secure, httponly=True, samesite="lax")
 
 
 def forget(request: Request, response: Response) -> None:
     response.delete_cookie(cookie(request), secure=request.url.scheme == "https", httponly=True, samesite="lax")
 
 
-def word(token: str) -> str:
-    """CSRF word of the forms: derived from the token, without revealing the token."""
-    return hmac.new(token.encode(), b"a form of the console", hashlib.sha256).hexdigest()
+def word(session: str) -> str:
+    """CSRF word of the forms: derived from the part of the session's secret that stays, without revealing it."""
+    return hmac.new(stable_half(session).encode(), b"a form of the console", hashlib.sha256).hexdigest()
 
 
-async def form_of(request: Request, token: str | None) -> SubmittedForm:
-    """Reads a form and checks its origin and word. `token` is None at sign-in, where no word exists."""
+async def form_of(request: Request, session: str | None) -> SubmittedForm:
+    """Reads a form and checks its origin and word. `session` is None at sign-in, where no word exists."""
     if not _from_here(request):
         raise RejectedForm("this form was sent from another site: open the page here and send it again")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
@@ -77,7 +80,7 @@ async def form_of(request: Request, token: str | None) -> SubmittedForm:
     except ValueError:
         raise RejectedForm("this form cannot be read: too many fields, or not UTF-8") from None
     form = SubmittedForm(dict(fields))
-    if token is not None and not hmac.compare_digest(form["word"].encode(), word(token).encode()):
+    if session is not None and not hmac.compare_digest(form["word"].encode(), word(session).encode()):
         raise RejectedForm("this form belongs to another sign-in: reload the page and send it again")
     return form
 

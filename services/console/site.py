@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from services.console import assets, pages
 from services.console.api import HERE
 from services.console.render import PageFault, fault
+from shared.ports import IdentityProvider
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +45,13 @@ HEADERS = {
 class Site:
     """API with console pages. Paths of the API go to the API directly."""
 
-    def __init__(self, api: ASGIApp, online: str | None = HERE, image_hosts: Sequence[str] = ()) -> None:
-        """`online` is the gateway for recommendations; pictures of items may come from `image_hosts`."""
+    def __init__(
+        self, api: ASGIApp, online: str | None = HERE, image_hosts: Sequence[str] = (), provider: IdentityProvider | None = None
+    ) -> None:
+        """`online` is the gateway for recommendations; pictures of items may come from `image_hosts`; users sign in at the `provider`."""
         self._api = api
         self._online = online
+        self._provider = provider
         self._image_hosts = frozenset(image_hosts)
         sources = " ".join(["img-src 'self'", *(f"https://{host}" for host in sorted(self._image_hosts))])
         headers = HEADERS | {"Content-Security-Policy": _POLICY.replace("img-src 'self'", sources)}
@@ -59,7 +63,7 @@ class Site:
             await self._api(scope, receive, send)
             return
 
-        scope.setdefault("state", {}).update(api=self._api, online=self._online, image_hosts=self._image_hosts)
+        scope.setdefault("state", {}).update(api=self._api, online=self._online, image_hosts=self._image_hosts, provider=self._provider)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -257,6 +257,22 @@ tokens = Table(
     Index("tokens_living_name", "name", unique=True, sqlite_where=text("revoked_at IS NULL"), postgresql_where=text("revoked_at IS NULL")),
 )
 
+# Sessions of the console: of a token, or of an identity that a provider has authenticated.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("renewed_at", Instant, nullable=False),
+    Column("expires_at", Instant, nullable=False),
+    Column("token_id", Text),
+    Column("token_digest", Text),
+    Column("identity", Json),
+    Column("previous_digest", Text),
+    Column("previous_until", Instant),
+    Index("sessions_by_expiry", "expires_at"),
+)
+
 audit = Table(
     "audit",
     metadata,

@@ -30,7 +30,9 @@ from services.store.installation import id_hash, installation_id
 from services.store.migrate import check_usable, is_current, renew_readable_by, upgrade
 from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
+from services.store.sessions import SqlSessions
 from services.store.tables import metadata as state_tables
+from services.store.tables import sessions
 from shared.artifacts.backups import BackupStore
 from shared.contracts.backup import Backup, DatabaseKind, ForgottenLedger, Tables
 from shared.contracts.stage import File
@@ -76,7 +78,7 @@ def restore(options: Mapping[str, Any], source: str, name: str | None, artifacts
         backup = store.open(name)
         if artifacts_only:  # the platform may run: content is named by its digest
             store.restore(backup, state.artifacts, None)
-            state.check_archives_again()
+            state.correct_restored()
         else:
             with state.locked():
                 check_usable(backup.database.tables)
@@ -149,13 +151,16 @@ class _State:
             users = _forgotten_users(engine)
             return {name: {user.digest: user.at for user in users.all(name)} for name in users.recommenders()}
 
-    def check_archives_again(self) -> None:
-        """Restored archives of events may be older than a forgetting: the platform removes forgotten users from them again."""
+    def correct_restored(self) -> None:
+        """Restored archives of events may be older than a forgetting: the platform removes forgotten users from them again. Sessions that
+        ended after the backup stay ended: users sign in again."""
         if missing_file(self.database) is not None:
             return
         with self._engine() as engine:
             if inspect(engine).has_table(forgotten_users.name):
                 _forgotten_users(engine).unmark_archived()
+            if inspect(engine).has_table(sessions.name):
+                SqlSessions(engine).end_all()
 
     def installation(self) -> str:
         with self._engine() as engine, engine.connect() as connection:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from services.control.garbage_collector import GarbageCollector
 from services.executors.local import LocalExecutor, local_faults
 from services.home import Home
-from services.settings import Settings
+from services.settings import Settings, read_secret
 from services.triton.addresses import addresses
 from services.triton.certificates import Certificates
 from services.triton.fleet import TritonFleet
@@ -23,9 +24,14 @@ from shared.artifacts import FsspecTrash, variables
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import Files
 from shared.datafiles.databases import VARIABLE as DATABASES
+from shared.domain.access import RoleRule
+from shared.domain.errors import Invalid
 from shared.domain.object_uris import is_object, variable_prefix
 from shared.domain.retention import Retention
 from shared.ports import Executor
+
+if TYPE_CHECKING:
+    from services.oidc import OidcProvider
 
 STAGES = {
     "etl": "pipelines.stages.etl",
@@ -140,3 +146,33 @@ def scorer(settings: Settings, state: State, undo: ExitStack) -> TritonScorer:
     undo.callback(client.close)
     client.refresh()
     return client
+
+
+def identity_provider(settings: Settings) -> OidcProvider | None:
+    if settings.oidc_issuer is None:
+        return None
+    try:
+        from services.oidc import OidcConfig, OidcProvider
+    except ModuleNotFoundError:
+        raise Invalid("EYAS_OIDC_ISSUER needs the extra 'oidc': pip install 'eyas[oidc]'") from None
+    secret_file = settings.oidc_client_secret_file
+    config = OidcConfig(
+        settings.oidc_issuer,
+        settings.oidc_audience,
+        settings.oidc_client_id,
+        None if secret_file is None else read_secret(secret_file, "oidc_client_secret_file"),
+        f"{settings.console_url}/login/callback",
+        settings.oidc_scopes,
+        settings.oidc_groups_claim,
+        settings.oidc_name_claim,
+    )
+    provider = OidcProvider(config)
+    provider.refresh()  # a platform without its provider starts, too: static tokens are valid
+    return provider
+
+
+def role_rules(settings: Settings) -> tuple[RoleRule, ...]:
+    return tuple(
+        RoleRule(group, rule.role, None if rule.recommenders is None else frozenset(rule.recommenders))
+        for group, rule in settings.oidc_roles.items()
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from services.api.credentials import Credentials
 from services.api.dependencies import AuthConfig, ControlParts, Features
 from services.api.rate_limits import RateLimit, RateLimits
 from services.control.admission import AdmissionLease, Admissions
@@ -89,7 +90,11 @@ class Platform:
         limits = RateLimit(settings.control_rate, settings.online_rate, settings.recommender_rate, settings.failure_rate)
         for loop in self._loops:
             state.changes.listen(loop.notice)
-        self.door = AuthConfig(state.clock, token, state.tokens, state.answers, self._missing, RateLimits(limits))
+        self.provider = parts.identity_provider(settings)
+        if self.provider is not None:
+            self._loops.append(Loop("identity provider", [self.provider.refresh], 60))
+        credentials = Credentials(token, state.tokens, state.sessions, state.clock, self.provider, parts.role_rules(settings))
+        self.door = AuthConfig(state.clock, credentials, state.sessions, state.answers, self._missing, RateLimits(limits))
         undo.callback(self._stop)
 
     def start(self) -> None:

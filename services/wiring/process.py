@@ -62,7 +62,9 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     metrics = undo.enter_context(bind("/metrics", settings.metrics_port, 9090, settings.host))
     platform = Platform(settings, home, token, _data_roots(settings), undo)
     app = create_app(platform.door, platform.parts, platform.gateway)
-    site = Site(app, HERE if platform.gateway else settings.gateway_url, settings.image_hosts) if platform.parts else app
+    online = HERE if platform.gateway else settings.gateway_url
+    provider = platform.provider if settings.oidc_client_id else None
+    site = Site(app, online, settings.image_hosts, provider) if platform.parts else app
     server = DrainingServer(site, connections, metrics, settings.drain)
     app.state.closing = lambda: server.leaving  # open streams end when the server drains
     platform.leaves(lambda: server.leaving)

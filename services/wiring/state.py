@@ -36,6 +36,7 @@ from services.store.recommenders import SqlRecommenders
 from services.store.registry import SqlRegistry
 from services.store.resources import SqlResources
 from services.store.routes import SqlRoutes
+from services.store.sessions import SqlSessions
 from services.store.shadow_totals import SqlShadowTotals
 from services.store.stage_outputs import SqlStageOutputs
 from services.store.tokens import SqlTokens
@@ -87,6 +88,7 @@ class State:
         self.leftovers = SqlExpiringRows(engine)
         self.leases = SqlLeases(engine)
         self.tokens = SqlTokens(engine)
+        self.sessions = SqlSessions(engine)
         self.audit = SqlAudit(engine)
         self.answers = SqlIdempotency(engine)
         digest = UserDigest.of_installation(self.ids.secret)

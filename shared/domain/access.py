@@ -43,16 +43,43 @@ DUTIES: dict[Role, str] = {
 
 @dataclass(frozen=True)
 class Principal:
-    """Holder of a token. `recommenders` is the token's scope; None means all recommenders."""
+    """Holder of a token, or an identity of a provider. `recommenders` is the scope; None means all recommenders."""
 
     name: str
     token_id: str
     role: Role
     recommenders: frozenset[str] | None = None
     expires_at: datetime | None = None
+    is_identity: bool = False
+    """Whether a provider authenticated it. Its role, not the short life of its JWT or session, limits the tokens that it creates."""
+    renewable_at: datetime | None = None
+    """For a session: when its secret can be renewed."""
 
     def sees(self, recommender: str) -> bool:
         return self.recommenders is None or recommender in self.recommenders
+
+
+@dataclass(frozen=True)
+class RoleRule:
+    """Role of a group of the identity provider. `recommenders` is the scope; None means all recommenders."""
+
+    group: str
+    role: Role
+    recommenders: frozenset[str] | None = None
+
+
+_HIGHEST_FIRST = (Role.ADMIN, Role.OPERATOR, Role.VIEWER, Role.CLIENT)
+
+
+def granted(rules: Collection[RoleRule], groups: Collection[str]) -> tuple[Role, frozenset[str] | None] | None:
+    """Returns the highest role that the groups have, with the scopes of all groups that have this role; None without a role."""
+    matching = [rule for rule in rules if rule.group in groups]
+    if not matching:
+        return None
+    role = min((rule.role for rule in matching), key=_HIGHEST_FIRST.index)
+    scopes = [rule.recommenders for rule in matching if rule.role is role]
+    limited = [scope for scope in scopes if scope is not None]
+    return role, frozenset().union(*limited) if len(limited) == len(scopes) else None
 
 
 def may(principal: Principal, needed: Role | None, recommender: str | None = None) -> bool:
@@ -68,7 +95,9 @@ def may_grant(principal: Principal, role: Role, recommenders: Collection[str] | 
         return False
     if principal.recommenders is not None and (recommenders is None or not principal.recommenders.issuperset(recommenders)):
         return False
-    return principal.expires_at is None or (expires_at is not None and expires_at <= principal.expires_at)
+    if principal.expires_at is None or principal.is_identity:
+        return True
+    return expires_at is not None and expires_at <= principal.expires_at
 
 
 _FORM = re.compile(r"eyas_([a-z0-9]{1,40})_[0-9a-f]{64}")

@@ -63,6 +63,17 @@ class Unsupported(Invalid):
     kind = "not-yet-supported"
 
 
+class Unauthenticated(EyasError):
+    """Missing or invalid token, session or JWT. `reason` is the label of the metric."""
+
+    kind = "unauthenticated"
+    status = 401
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Forbidden(EyasError):
     """Valid token whose role or scope is not sufficient."""
 

@@ -4,7 +4,7 @@ Adapters implement them (services/store, executors, triton, eventlog; shared/art
 port and a fake that passes it. Every port has a caller.
 """
 
-from shared.ports.access import Audited, AuditLog, StoredResponse, StoredResponses, TokenStore
+from shared.ports.access import Audited, AuditLog, IdentityProvider, SessionStore, StoredResponse, StoredResponses, TokenStore
 from shared.ports.clock import Clock
 from shared.ports.events import (
     AnswerScore,
@@ -99,6 +99,7 @@ __all__ = [
     "GatewayReport",
     "HistoryEntry",
     "HitRate",
+    "IdentityProvider",
     "Indexes",
     "IngestResult",
     "KpiSource",
@@ -128,6 +129,7 @@ __all__ = [
     "ServedUnit",
     "ServerInfo",
     "ServerReplica",
+    "SessionStore",
     "ShadowTotals",
     "Shelf",
     "SignalSource",

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from shared.domain.access import Token
+from shared.domain.sessions import Identity, Session
 
 
 class TokenStore(Protocol):
@@ -21,6 +22,40 @@ class TokenStore(Protocol):
 
     def revoke(self, id: str, now: datetime, actor: str) -> Token:
         """Revokes the token permanently; a revoked token stays unchanged."""
+
+
+class SessionStore(Protocol):
+    def add(self, session: Session, now: datetime) -> None:
+        """Also deletes expired sessions."""
+
+    def get(self, id: str) -> Session: ...
+
+    def renew(self, id: str, used: str, digest: str, last_renewal: datetime, now: datetime) -> bool:
+        """Replaces the secret, unless the session was renewed after `last_renewal`: of two renewals at the same time only the first counts.
+
+        `digest` is that of the new secret, `used` that of the caller's, which stays valid until the new one is used.
+        """
+
+    def confirm(self, id: str, digest: str, until: datetime) -> None:
+        """Records the first use of the newest secret: the previous one is valid `until` then."""
+
+    def end(self, id: str) -> None: ...
+
+
+class IdentityProvider(Protocol):
+    """OIDC provider that authenticates users and services."""
+
+    def identity(self, text: str, nonce: str | None = None) -> Identity:
+        """Verifies a JWT. Raises Unauthenticated with one line that says what is wrong, Unavailable if the keys cannot be read.
+
+        `nonce` is for the ID token of a sign-in; other JWTs have none.
+        """
+
+    def authorization_url(self, state: str, nonce: str, verifier: str) -> str:
+        """Returns the provider's address for a sign-in with PKCE."""
+
+    def exchange(self, code: str, verifier: str) -> str:
+        """Returns the ID token for the code of a sign-in. Raises Unauthenticated if the provider refuses the code."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import httpx
 
 from services.api.app import create_app
+from services.api.credentials import Credentials
 from services.api.dependencies import AuthConfig, ControlParts, Features
 from services.api.rate_limits import RateLimits
 from services.control.forgetting import Forgetting, Forgotten
@@ -30,6 +31,7 @@ from services.monitor.kpi_history import RecentKpis, VersionHistories
 from services.store.audit import SqlAudit
 from services.store.catalogue import SqlCatalogue
 from services.store.idempotency import SqlIdempotency
+from services.store.sessions import SqlSessions
 from services.store.tokens import SqlTokens
 from shared.contracts.online import OnlineColumn, OnlineView
 from shared.contracts.records import RetrainerSpec, RolloutSpec
@@ -394,7 +396,7 @@ class Executor:
 class World:
     """Of several worlds, the newest has the database."""
 
-    def __init__(self, stage_faults=lambda spec: {}, limits=None, engine=None):
+    def __init__(self, stage_faults=lambda spec: {}, limits=None, engine=None, provider=None, role_rules=(), token=TOKEN):
         self.engine = engine = engine or empty_engine()
         self.limits = limits or RateLimits()
         self.stage_faults = stage_faults
@@ -406,6 +408,7 @@ class World:
         self.views, self.unloaded, self.asked_again, self.dropped = {}, set(), [], []
         self.stored, self.history = stores = (SqlFeatureStore(engine), SqlFeatureHistory(engine))
         self.tokens, self.audit, self.answers = SqlTokens(engine), SqlAudit(engine), SqlIdempotency(engine)
+        self.sessions, self.provider, self.role_rules, self.first_token = SqlSessions(engine), provider, role_rules, token
         self.numbers = itertools.count(1)
         self.waiting, self.told = [], {}
         self.swept = []
@@ -431,7 +434,8 @@ class World:
         return self.told.get(attempt)
 
     def door(self):
-        return AuthConfig(self.clock, TOKEN, self.tokens, self.answers, lambda: self.waiting, self.limits)
+        credentials = Credentials(self.first_token, self.tokens, self.sessions, self.clock, self.provider, self.role_rules)
+        return AuthConfig(self.clock, credentials, self.sessions, self.answers, lambda: self.waiting, self.limits)
 
     def data(self):
         return DataFiles(("/nowhere/data", *self.more_roots))

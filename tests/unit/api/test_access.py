@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 
 import pytest
 
@@ -19,11 +20,14 @@ from shared.domain.entity_ids import IdKinds
 from shared.domain.errors import no_such
 from shared.domain.feature_values import StoredRow
 from tests.support.api_requests import SPEC, send
-from tests.support.api_world import NOW, VIEW, World
+from tests.support.api_world import NOW, VIEW, Client, World
+from tests.support.identities import RULES, Provider, jwt_with
 
 TABLE = table(ROOMS)
 HIDDEN = {("POST", "/v1/events"): 422, ("DELETE", "/v1/users/{id}"): 422}
 """How a hidden recommender is refused where that isn't a 404."""
+SESSIONS = {("POST", "/v1/sessions"): 201, ("POST", "/v1/sessions/current:renew"): 422, ("DELETE", "/v1/sessions/current"): 422}
+"""Responses to a token: only a session can be renewed and ended."""
 APPLIES = {("POST", "/v1/recommenders"), ("PUT", "/v1/recommenders/{name}")}
 """These routes create the recommender where it is missing."""
 
@@ -37,9 +41,18 @@ def prefix_of(row):
     return re.match(r"(/v1)?/[\w.]+", row.path).group()
 
 
+CREDENTIALS = ("token", "JWT")
+
+
+def holder(world, credential, role, recommenders):
+    if credential == "token":
+        return world.holder(role, recommenders)
+    return Client(world.app, headers={"Authorization": f"Bearer {jwt_with(role, recommenders)}"})
+
+
 def filled_world(openapi_document):
     """A row of each kind of recommender 'm'."""
-    world = World()
+    world = World(provider=Provider(), role_rules=RULES)
     world.app.openapi_schema = openapi_document
     world.add_recommender()
     world.recommenders.fix_ids("m", IdKinds("integer", "integer"))
@@ -87,10 +100,10 @@ def test_what_is_open_is_what_is_declared_so():
 @pytest.mark.requirement("C-01")
 @pytest.mark.parametrize("row", TABLE, ids=name_of)
 def test_a_role_may_what_the_table_says(row, openapi_document, subtests):
-    for role in Role:
-        with subtests.test(role=role.value):
-            client = filled_world(openapi_document).holder(role, ["m", "books"] if row.scoped else None)
-            response = send(client, row)
+    for role, credential in product(Role, CREDENTIALS):
+        with subtests.test(role=role.value, credential=credential):
+            scope = ["m", "books"] if row.scoped else None
+            response = send(holder(filled_world(openapi_document), credential, role, scope), row)
             if role in row.roles():
                 assert response.status_code not in (401, 403, 404, 405, 500), response.text
             else:
@@ -107,9 +120,9 @@ CLOSED = [row for row in TABLE if row.need != ANYBODY]
 @pytest.mark.parametrize("prefix", sorted({prefix_of(row) for row in CLOSED}))
 def test_what_a_token_does_not_see_does_not_exist_for_it(prefix, openapi_document, subtests):
     for row in [row for row in CLOSED if prefix_of(row) == prefix]:
-        for role in Role:
-            with subtests.test(row=name_of(row), role=role.value):
-                response = send(filled_world(openapi_document).holder(role, ["books"]), row)
+        for role, credential in product(Role, CREDENTIALS):
+            with subtests.test(row=name_of(row), role=role.value, credential=credential):
+                response = send(holder(filled_world(openapi_document), credential, role, ["books"]), row)
                 if role not in row.roles():
                     assert response.status_code == 403, response.text
                 elif not row.scoped:
@@ -129,7 +142,7 @@ def check_hidden(row, role, response):
     elif row.need != HOLDER and row.path != "/v1/recommenders:validate":
         assert '"m"' not in response.text.replace(SPEC, "")
     else:
-        assert response.status_code == 200
+        assert response.status_code == SESSIONS.get((row.method, row.path), 200)
 
 
 def response_without_rows(row, role):

@@ -22,6 +22,7 @@ DATA = {
     ("POST", "/v1/score/{name}"),
     ("POST", "/v1/similar/{name}"),
     ("POST", "/v1/recommenders:validate"),
+    ("POST", "/v1/sessions/current:renew"),
     ("POST", "/v1/recommenders:plan"),
     ("POST", "/v1/recommenders/{name}:plan"),
 }

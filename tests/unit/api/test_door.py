@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from services.api.auth import Auth
+from services.api.credentials import Credentials
 from services.api.limits import MAX_BODY
 from shared.telemetry import logs
 
@@ -58,7 +58,7 @@ def test_the_scheme_is_matched_in_any_case(world):
 def test_an_empty_token_would_open_the_door_so_it_is_refused(subtests):
     for token in ("", "  \n"):
         with subtests.test(token=token), pytest.raises(ValueError, match="not empty"):
-            Auth(None, token, None, None, None)
+            Credentials(token, None, None, None)
 
 
 def test_health_is_open_and_says_little(world, problem):

@@ -52,6 +52,7 @@ def test_whoami_says_what_the_token_is(world, client):
         "role": "admin",
         "recommenders": None,
         "expires_at": None,
+        "renewable_at": None,
     }
     made = make(client, recommenders=["m"], expires_in="2h")
     me = holder(world, made).get("/v1/whoami").json()
@@ -148,10 +149,10 @@ def test_two_credentials_are_none(world):
 
 def test_secrets_are_compared_in_constant_time(world, client, monkeypatch):
     """By the comparison that is made for it, and by nothing else: both for the first token and for the others."""
-    from services.api import auth
+    from services.api import credentials
 
     compared = []
-    monkeypatch.setattr(auth.hmac, "compare_digest", lambda one, two: compared.append((one, two)) or False)
+    monkeypatch.setattr(credentials.hmac, "compare_digest", lambda one, two: compared.append((one, two)) or False)
     world.holder("viewer").get("/v1/recommenders")
     assert compared == [(compared[0][0], digest(TOKEN)), (compared[0][0], world.tokens.list()[0].digest)]
 

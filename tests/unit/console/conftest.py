@@ -14,11 +14,16 @@ HERE = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form
 
 
 class Visitor:
-    """A browser without one: it keeps its token as the console's cookie, and sends forms as browsers do."""
+    """A browser without one: it keeps the console's cookie, and sends forms as browsers do."""
 
-    def __init__(self, site, token=TOKEN):
-        self.cookies = {} if token is None else {"eyas-80": token}
+    def __init__(self, site, token=TOKEN, session=None):
+        """`session` is for a session that has ended."""
         self._client = Client(site)
+        self.cookies = {}
+        if token is not None and session is None:
+            session = self._client.post("/v1/sessions", json={}, headers={"Authorization": f"Bearer {token}"}).json()["session"]
+        if session is not None:
+            self.cookies["eyas-80"] = session
 
     def get(self, path, headers=None):
         return self._client.get(path, headers=self._headers(headers or {}))

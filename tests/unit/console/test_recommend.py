@@ -17,6 +17,7 @@ from services.settings import Settings
 from shared.domain.catalogue import ItemWrite
 from shared.domain.entity_ids import IdKinds
 from shared.domain.errors import Invalid, Unavailable
+from shared.domain.sessions import session_id
 from tests.support.api_world import NOW
 from tests.unit.console.conftest import Visitor
 
@@ -203,7 +204,9 @@ def test_a_gateway_elsewhere_is_asked_with_the_visitors_token(world, apart):
     with elsewhere(gateway) as url:
         text = Visitor(Site(apart, url)).get(f"{TRY}?user=7&gateway=http://evil.example").text
     assert "User 7 gets 2 items" in text
-    assert asked == [("/v1/recommend/m?explain=true&trial=true", "Bearer a-token")]
+    ((path, header),) = asked
+    assert path == "/v1/recommend/m?explain=true&trial=true"
+    assert session_id(header.removeprefix("Bearer ")) is not None
 
 
 def test_what_answers_there_and_is_no_gateway_is_told_beside_the_form(apart):

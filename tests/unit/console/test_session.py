@@ -10,7 +10,8 @@ import pytest
 
 from services.console.session import inside
 from services.console.site import HEADERS
-from tests.support.api_world import TOKEN
+from shared.domain.sessions import RENEWED_AFTER, session_text
+from tests.support.api_world import NOW, TOKEN
 from tests.unit.console.conftest import HERE, Visitor
 
 pytestmark = pytest.mark.requirement("C-01")
@@ -22,8 +23,8 @@ def test_a_stranger_is_led_to_the_door_and_back_to_where_they_went(stranger):
     assert answer.headers["location"] == "/login?next=/%3Fcursor%3Dx"
     entered = stranger.send("/login", token=TOKEN, next="/runs?state=failed")
     assert (entered.status_code, entered.headers["location"]) == (303, "/runs?state=failed")
-    kept = entered.headers["set-cookie"]
-    assert "HttpOnly" in kept and "SameSite=lax" in kept and f"eyas-80={TOKEN}" in kept
+    cookie = entered.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=lax" in cookie and cookie.startswith("eyas-80=eyas_s") and TOKEN not in cookie
 
 
 def test_a_wrong_token_is_not_kept(stranger, subtests):
@@ -33,6 +34,29 @@ def test_a_wrong_token_is_not_kept(stranger, subtests):
             assert answer.status_code == 401
             assert "set-cookie" not in answer.headers
             assert token not in answer.text or not token
+
+
+@pytest.mark.requirement("U-12")
+def test_a_page_renews_the_session_and_open_forms_stay_valid(world, site):
+    now = NOW
+    world.clock.now = lambda: now
+    visitor = Visitor(site)
+    first = visitor.cookies["eyas-80"]
+    assert "set-cookie" not in visitor.get("/").headers
+    word = re.search(r'name="word" value="([0-9a-f]+)"', visitor.get("/").text).group(1)
+    now = NOW + RENEWED_AFTER
+    cookie = visitor.get("/").headers["set-cookie"]
+    assert cookie.startswith("eyas-80=eyas_s") and first not in cookie and "HttpOnly" in cookie
+    visitor.cookies["eyas-80"] = cookie.partition(";")[0].partition("=")[2]
+    assert "set-cookie" not in visitor.get("/").headers
+    assert visitor.send("/logout", word=word).headers["location"] == "/login"
+    assert visitor.get("/").headers["location"] == "/login"
+
+
+@pytest.mark.requirement("U-12")
+def test_a_token_is_no_session_cookie(site):
+    """The browser of an older release has the token itself in its cookie."""
+    assert Visitor(site, session=TOKEN).get("/").headers["location"] == "/login"
 
 
 def test_no_form_leads_to_another_site(stranger, subtests):
@@ -100,7 +124,7 @@ def test_a_client_has_no_pages_and_is_told_so(world, site):
 def test_what_was_typed_is_not_lost_with_the_session(world, site, visitor):
     """A spec takes long to write, and a session ends."""
     evil = "name: m\n</textarea><script>alert(1)</script>\n"
-    for gone in (Visitor(site, None), Visitor(site, "et0000000000000009_gone")):
+    for gone in (Visitor(site, None), Visitor(site, session=session_text("s0000000000000009", b"gone" * 4, b"gone" * 4))):
         answer = gone.send("/recommenders/m/spec/check", HERE | {"Referer": "http://test/recommenders/m/spec"}, spec=evil, word="x")
         assert answer.status_code == 401
         assert "name: m\n&lt;/textarea&gt;&lt;script&gt;" in answer.text and "<script>alert" not in answer.text
@@ -110,7 +134,7 @@ def test_what_was_typed_is_not_lost_with_the_session(world, site, visitor):
 
 
 def test_what_is_signed_out_meanwhile_leads_to_the_door(world, site):
-    someone = Visitor(site, "et0000000000000009_gone")
+    someone = Visitor(site, session=session_text("s0000000000000009", b"gone" * 4, b"gone" * 4))
     answer = someone.get("/")
     assert answer.headers["location"] == "/login"
     assert someone.get("/", {"X-Eyas-Live": "1"}).status_code == 401

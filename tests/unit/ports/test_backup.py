@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from services.store.engine import open_engine, sqlite_url
 from services.store.installation import id_hash
 from services.store.migrate import downgrade, upgrade
 from services.store.recommenders import SqlRecommenders
+from services.store.sessions import SqlSessions
 from services.store.tokens import SqlTokens
 from services.wiring import backup as wiring
 from services.wiring.backup import BackupResult, back_up
@@ -32,6 +33,7 @@ from shared.contracts.stage import File, Manifest
 from shared.domain.errors import Conflict, Damaged, EyasError, Invalid, NotFound, Unavailable, Unsupported
 from shared.domain.feature_values import StoredRow
 from shared.domain.forgetting import UserDigest
+from shared.domain.sessions import LIFE, Session
 from shared.testing.event_suite import did, shown, take
 from tests.support.recommender_suite import spec
 from tests.support.resource_suite import NOW
@@ -363,7 +365,7 @@ def test_a_release_restores_tables_of_a_newer_one_that_it_can_use(
     home: Installation, new_home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = shutil.copytree(migrate._MIGRATIONS, tmp_path / "migrations")
-    shutil.copy(Path(__file__).parents[2] / "support/newer_release/0006_notes.py", newer / "versions")
+    shutil.copy(Path(__file__).parents[2] / "support/newer_release/0007_notes.py", newer / "versions")
     with monkeypatch.context() as release:
         release.setattr(migrate, "_MIGRATIONS", newer)
         engine = open_engine(home.url)
@@ -472,6 +474,17 @@ def without(rows_by_table: dict[str, list[str]], *words: str) -> dict[str, list[
     }
 
 
+@pytest.mark.requirement("U-12")
+def test_a_restored_backup_revives_no_session(home: Installation, engine: Engine, new_home: Any, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    SqlSessions(engine).add(Session("s1", "digest", now, now + LIFE, token_id="t1", token_digest="digest"), now)
+    home.back_up(tmp_path / "backups")
+    assert len(home.rows()["sessions"]) == 1
+    target = new_home()
+    target.restore(tmp_path / "backups")
+    assert target.rows()["sessions"] == []
+
+
 @pytest.mark.parametrize("revision", [None, "event_deletions"])
 def test_users_who_were_forgotten_after_a_backup_are_forgotten_again(
     home: Installation, engine: Engine, new_home: Any, tmp_path: Path, revision: str | None
@@ -490,6 +503,8 @@ def test_users_who_were_forgotten_after_a_backup_are_forgotten_again(
     key = str(id_hash(engine).key("anna"))
     rows = target.rows()
     assert sum("anna" in row or key in row for rows_of_table in before.values() for row in rows_of_table) == 4
+    rows.setdefault("sessions", [])
+    before.setdefault("sessions", [])  # a release without sessions
     assert without(rows) == without(before, "anna", key)
     assert (len(rows["forgotten_users"]), len(rows["interactions"]), len(rows["feature_values"])) == (1, 1, 1)
     restored = open_engine(target.url)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from services.settings import Settings, strange
+from services.wiring.parts import role_rules
+from shared.domain.access import Role, RoleRule
 from shared.domain.errors import Invalid
 from tests.support.secret_files import write_secret
 
@@ -179,3 +181,46 @@ def test_events_may_go_to_a_stream_and_features_to_redis(monkeypatch, subtests):
             found = Settings.read({})
             assert getattr(found, what).get_secret_value() == value
             assert "hunter2" not in repr(found)
+
+
+OIDC = {
+    "EYAS_OIDC_ISSUER": "https://sso.example.org/realms/ml",
+    "EYAS_OIDC_AUDIENCE": "eyas",
+    "EYAS_OIDC_ROLES": '{"ml": {"role": "admin"}, "shop": {"role": "operator", "recommenders": ["films"]}}',
+    "EYAS_OIDC_CLIENT_ID": "console",
+    "EYAS_CONSOLE_URL": "https://eyas.example.org",
+}
+
+
+@pytest.mark.requirement("U-12")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"EYAS_OIDC_ISSUER": "http://sso.example.org"}, "EYAS_OIDC_ISSUER: expected https://HOST[/PATH]"),
+        ({"EYAS_OIDC_ISSUER": "https://user:secret@sso.example.org"}, "EYAS_OIDC_ISSUER: expected https://HOST[/PATH]"),
+        ({"EYAS_OIDC_ISSUER": None}, "EYAS_OIDC_AUDIENCE needs the provider: set EYAS_OIDC_ISSUER"),
+        ({"EYAS_OIDC_AUDIENCE": None, "EYAS_OIDC_CLIENT_ID": None}, "EYAS_OIDC_ISSUER needs EYAS_OIDC_AUDIENCE"),
+        ({"EYAS_OIDC_ROLES": None}, "EYAS_OIDC_ISSUER needs EYAS_OIDC_ROLES"),
+        ({"EYAS_OIDC_ROLES": "ml=admin"}, "EYAS_OIDC_ROLES"),
+        ({"EYAS_OIDC_ROLES": '{"ml": {"role": "root"}}'}, "EYAS_OIDC_ROLES"),
+        ({"EYAS_OIDC_ROLES": '{"ml": {"role": "viewer", "recommenders": []}}'}, "EYAS_OIDC_ROLES"),
+        ({"EYAS_CONSOLE_URL": None}, "EYAS_OIDC_CLIENT_ID needs EYAS_CONSOLE_URL"),
+        ({"EYAS_CONSOLE_URL": "http://eyas.example.org"}, "EYAS_CONSOLE_URL: expected https://HOST[:PORT] without a path"),
+        ({"EYAS_CONSOLE_URL": "https://eyas.example.org/console"}, "EYAS_CONSOLE_URL: expected https://HOST[:PORT] without a path"),
+        ({"EYAS_OIDC_SCOPES": "email"}, "EYAS_OIDC_SCOPES needs the scope openid"),
+    ],
+)
+def test_settings_of_an_identity_provider_are_complete_or_refused_in_one_line(monkeypatch, changes, message):
+    for name, value in (OIDC | changes).items():
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(Invalid) as refused:
+        Settings.read({})
+    assert message in str(refused.value) and "\n" not in str(refused.value) and "secret" not in str(refused.value)
+
+
+@pytest.mark.requirement("U-12")
+def test_roles_of_groups_are_read(monkeypatch):
+    for name, value in OIDC.items():
+        monkeypatch.setenv(name, value)
+    assert role_rules(Settings.read({})) == (RoleRule("ml", Role.ADMIN), RoleRule("shop", Role.OPERATOR, frozenset({"films"})))

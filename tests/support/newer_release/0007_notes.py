@@ -6,7 +6,7 @@ from alembic import op
 from sqlalchemy import Connection
 
 revision = "notes"
-down_revision = "forgotten_users"
+down_revision = "sessions"
 branch_labels = None
 depends_on = None
 
