@@ -78,7 +78,7 @@ def restore(options: Mapping[str, Any], source: str, name: str | None, artifacts
         backup = store.open(name)
         if artifacts_only:  # the platform may run: content is named by its digest
             store.restore(backup, state.artifacts, None)
-            state.correct_restored()
+            state.check_archives_again()
         else:
             with state.locked():
                 check_usable(backup.database.tables)
@@ -105,7 +105,8 @@ class _State:
         return dump(self.database, self.password, TABLES, path)
 
     def load(self, path: Path, kind: DatabaseKind, ledger: ForgottenLedger) -> None:
-        """Loads a dump and forgets the users of the ledger. A SQLite dump is a database: users are forgotten in it before it is loaded."""
+        """Loads a dump and forgets the users of the ledger. A SQLite dump is a database: users are forgotten in it before it is loaded.
+        All sessions end, because some may have been ended after the backup."""
         if kind == "sqlite":
             self._forget_again(sqlite_url(path), None, ledger, "nothing is restored")
             load(self.database, self.password, TABLES, path)
@@ -113,6 +114,9 @@ class _State:
             load(self.database, self.password, TABLES, path)
             todo = "start no platform: drop the restored database, and restore into an empty one"
             self._forget_again(self.database, self.password, ledger, todo)
+        with self._engine() as engine:
+            if inspect(engine).has_table(sessions.name):
+                SqlSessions(engine).end_all()
 
     def _forget_again(self, url: str, password: str | None, ledger: ForgottenLedger, todo: str) -> None:
         if not ledger.users:
@@ -151,16 +155,13 @@ class _State:
             users = _forgotten_users(engine)
             return {name: {user.digest: user.at for user in users.all(name)} for name in users.recommenders()}
 
-    def correct_restored(self) -> None:
-        """Restored archives of events may be older than a forgetting: the platform removes forgotten users from them again. Sessions that
-        ended after the backup stay ended: users sign in again."""
+    def check_archives_again(self) -> None:
+        """Restored archives of events may be older than a forgetting: the platform removes forgotten users from them again."""
         if missing_file(self.database) is not None:
             return
         with self._engine() as engine:
             if inspect(engine).has_table(forgotten_users.name):
                 _forgotten_users(engine).unmark_archived()
-            if inspect(engine).has_table(sessions.name):
-                SqlSessions(engine).end_all()
 
     def installation(self) -> str:
         with self._engine() as engine, engine.connect() as connection:
