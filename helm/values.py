@@ -85,6 +85,29 @@ class Features(Values):
     existing_secret: Name = Field("", description="Secret with the key `url` (redis://:password@host:6379/0). If empty: the database.")
 
 
+class GroupRole(Values):
+    role: Literal["client", "viewer", "operator", "admin"] = Field("viewer", description="Role of the group.")
+    recommenders: list[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]] | None = Field(
+        None, min_length=1, description="Scope; null for all recommenders."
+    )
+
+
+class Oidc(Values):
+    """OpenID Connect provider: sign-in to the console, and its JWTs for the API (EYAS_OIDC_...)."""
+
+    issuer: str = Field("", pattern=r"^(https://[^\s/@?#]+(/\S*)?)?$", description="The provider, as its JWTs write it; none if empty.")
+    audience: str = Field("", description="Audience of JWTs for the API.")
+    client_id: str = Field("", description="Client for the sign-in to the console; no such sign-in if empty.")
+    client_secret: Name = Field("", description="Secret with the key `client-secret`; a public client if empty.")
+    scopes: str = Field("openid email profile", description="Scopes of the sign-in.")
+    groups_claim: str = Field("groups", description="Claim with the groups of a user.")
+    name_claim: str = Field("email", description="Claim with the name for histories and the audit log.")
+    roles: dict[str, GroupRole] = Field({}, description="Roles of groups: { ml-admins: { role: admin } }.")
+    console_url: str = Field(
+        "", pattern=r"^(https://[^\s/@?#]+)?$", description="Address of the console; the provider redirects to ADDRESS/login/callback."
+    )
+
+
 class Data(Values):
     """Data roots of specs, in addition to the volume."""
 
@@ -348,6 +371,7 @@ class Policies(Values):
     features: Edge = Field(Edge(ports=[6379]), description="Redis server of features.existingSecret.")
     objects: Edge = Field(Edge(ports=[443]), description="Object store of data.existingSecret, for control plane and stages.")
     artifacts: Edge = Field(Edge(ports=[443]), description="Object store of artifacts.url, for control plane, gateways and stages.")
+    oidc: Edge = Field(Edge(ports=[443]), description="Identity provider of oidc.issuer, for control plane and gateways.")
     sources: Edge = Field(Edge(ports=[5432]), description="Databases of data.databases, for control plane and stages.")
     backups: Edge = Field(Edge(ports=[443]), description="Object store of backup.bucket.")
 
@@ -463,6 +487,7 @@ class Chart(Values):
     database: Database = Database()
     events: Events = Events()
     features: Features = Features()
+    oidc: Oidc = Oidc()
     data: Data = Data()
     families: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*$")]] = Field(
         [],

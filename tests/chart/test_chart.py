@@ -18,6 +18,8 @@ from services.executors.jobspec import MEETING_PORT
 from services.settings import Settings
 from services.triton.addresses import folder_of
 from services.triton.certificates import SERVER_NAME
+from services.wiring.parts import role_rules
+from shared.domain.access import Role, RoleRule
 from shared.domain.errors import Invalid
 from tests.chart import crds
 from tests.chart.cases import CASES, VERSIONS, jobs_settings, kinds, pods, stage, workloads
@@ -311,6 +313,23 @@ def test_families_and_hosts_of_pictures_are_named_to_the_control_plane_alone() -
             assert not [part for part in found if part != "eyas-control" and name in found[part]]
 
 
+@pytest.mark.requirement("U-12")
+def test_the_platform_understands_the_settings_of_the_identity_provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The client's secret is a file of the control plane alone."""
+    parts = pods(template(**CASES["all said"]))
+    secret = [part for part, pod in parts.items() if "client-secret" in str(pod)]
+    assert secret == ["eyas-control"]
+    for part in ("eyas-control", "eyas-gateway"):
+        variables = {each["name"]: each["value"] for each in parts[part]["containers"][0]["env"] if "OIDC" in each["name"]}
+        assert (variables.pop("EYAS_OIDC_CLIENT_SECRET_FILE", None) is not None) == (part == "eyas-control")
+        for name, value in variables.items() | {("EYAS_CONSOLE_URL", "https://eyas.example")}:
+            monkeypatch.setenv(name, value)
+        settings = Settings.read({"home": tmp_path})
+        assert role_rules(settings) == (RoleRule("ml", Role.ADMIN), RoleRule("shop: #1", Role.OPERATOR, frozenset({"films"})))
+        assert (settings.oidc_issuer, settings.oidc_audience) == ("https://sso.example/realms/ml", "eyas")
+    assert "OIDC" not in str(pods(template()))
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"data": {"roots": ["/srv/data"]}}, "roots"),
     ({"families": ["acme:Two"]}, "families"),
@@ -326,6 +345,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tolerations": [{"kee": "gpu"}]}, "kee"),
     ({"triton": {"replicas": 0}}, "replicas"),
     ({"control": {"replicas": 2}}, "SQLite supports only one control plane; set database.existingSecret"),
+    ({"oidc": {"audience": "eyas"}}, "oidc: no effect without the provider; set oidc.issuer"),
+    ({"oidc": {"issuer": "https://sso.example", "audience": "eyas"}}, "oidc.issuer: set oidc.roles"),
+    ({"oidc": {"issuer": "http://sso.example"}}, "issuer"),
+    ({"oidc": {"roles": {"ml": {"role": "root"}}}}, "role"),
     ({"volume": {"hostPath": "/a", "existingClaim": "b"}}, "set existingClaim or hostPath, not both"),
     ({"networkPolicy": False}, "networkPolicy: set networkPolicies.enabled"),
     ({"networkPolicies": {"clients": [{"podSelector": {"matchLabel": {}}}]}}, "matchLabel"),

@@ -103,7 +103,7 @@ ALWAYS = {
                 *((part, "dns", 53) for part in ("migrate", "backup")),
                 *anywhere("backup", 443, 5432, 9000),
                 *anywhere("control", 443, 4222, 5432, 6379, 9000),
-                *anywhere("gateway", 4222, 5432, 6379, 9000),
+                *anywhere("gateway", 443, 4222, 5432, 6379, 9000),
                 *anywhere("migrate", 5432),
                 *anywhere("stage", 443, 5432, 9000),
                 *anywhere("rank", 443, 5432, 9000),

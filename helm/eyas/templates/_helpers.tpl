@@ -192,6 +192,22 @@ securityContext:
       name: {{ .Values.features.existingSecret }}
       key: url
 {{- end }}
+{{- with .Values.oidc }}
+{{- if .issuer }}
+{{- range $name, $value := dict "ISSUER" .issuer "AUDIENCE" .audience "CLIENT_ID" .clientId "SCOPES" .scopes "GROUPS_CLAIM" .groupsClaim "NAME_CLAIM" .nameClaim }}
+{{- with $value }}
+- name: EYAS_OIDC_{{ $name }}
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+- name: EYAS_OIDC_ROLES
+  value: {{ toJson .roles | quote }}
+{{- with .consoleUrl }}
+- name: EYAS_CONSOLE_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- range $name, $value := .Values.rates }}
 - name: EYAS_{{ upper $name }}_RATE
   value: {{ $value | int64 | quote }}
