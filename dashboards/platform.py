@@ -184,6 +184,14 @@ EVENTS = Row(
             "operate.md#eyasforgottenversionsoverdue",
             Query(newest("eyas_forgotten_versions_overdue", "recommender", where=""), "{{recommender}}"),
         ),
+        lines(
+            "Audit export",
+            SECONDS,
+            "Age of the oldest entry of the audit log that is not exported, and the number of such entries.",
+            "operate.md#eyasauditexportlags",
+            Query(newest("eyas_audit_oldest_seconds", where=""), "oldest"),
+            Query(newest("eyas_audit_waiting", where=""), "entries"),
+        ),
     ],
 )
 DATABASE = Row(

@@ -31,10 +31,13 @@ _PREFIX = "EYAS_"
 _HOST_PORT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:([0-9]{1,5})")
 _REPLICA = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
-_SECRETS = frozenset({"database_url", "database_password", "events", "features", "triton_key", "oidc_issuer", "console_url"})
+_SECRETS = frozenset(
+    {"database_url", "database_password", "events", "features", "triton_key", "oidc_issuer", "console_url", "audit_export"}
+)
 """Settings whose text no message repeats: secrets, and addresses, which may contain a password by mistake."""
 _ORIGIN = re.compile(r"https?://[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?(:[0-9]{1,5})?")
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
+_COLLECTOR = re.compile(r"https?://[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?(:[0-9]{1,5})?(/[^\s?#@]*)?")
 _NATS = re.compile(r"(nats|tls)://[^\s/,]+")
 _REDIS = re.compile(r"rediss?://[^\s/,]+(/[0-9]{1,4})?")
 _OTHERS = frozenset(
@@ -122,6 +125,12 @@ def _issuer(value: str) -> str:
 def _origin(value: str) -> str:
     if not is_protected(value) or not _ORIGIN.fullmatch(value):
         raise ValueError("expected https://HOST[:PORT] without a path (http only for 127.0.0.1 and localhost)")
+    return value
+
+
+def _audit_export(value: str) -> str:
+    if not value.startswith("/") and not _COLLECTOR.fullmatch(value):
+        raise ValueError("expected an absolute path, or http(s)://HOST[:PORT][/PATH] without a user or a query")
     return value
 
 
@@ -248,6 +257,10 @@ class Settings(BaseSettings):
     console_url: Annotated[str, AfterValidator(_origin)] | None = Field(
         None, description="Address of the console in browsers, for the provider's redirect to ADDRESS/login/callback."
     )
+    audit_export: Annotated[str, AfterValidator(_audit_export)] | None = Field(
+        None, description="Export of the audit log as JSON lines: an absolute path of a file, or the http(s) address of a collector."
+    )
+    audit_export_token_file: Path | None = Field(None, description="File with the collector's bearer token.")
     drain: Duration | None = Field(
         None, description="Time for which a process still answers after SIGTERM, as not ready, such as 5s; none if absent."
     )
@@ -267,6 +280,8 @@ class Settings(BaseSettings):
             raise ValueError("executor=kubernetes needs a configuration of its Jobs; set EYAS_JOBS_FILE")
         if self.database_password is not None and self.database_password_file is not None:
             raise ValueError("set EYAS_DATABASE_PASSWORD or EYAS_DATABASE_PASSWORD_FILE, not both")
+        if self.audit_export_token_file is not None and not is_protected(self.audit_export or ""):
+            raise ValueError("EYAS_AUDIT_EXPORT_TOKEN_FILE needs EYAS_AUDIT_EXPORT with an https address: others could read the token")
         self._check_oidc()
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime
 
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, delete, func, select
 
 from services.store.tables import audit, history, stage_outputs, stored_responses
 from shared.ports import LogName
@@ -18,7 +18,9 @@ _REST = 0.05
 class SqlExpiringRows:
     """Implements ExpiringRows."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, keeps_unexported: bool = False) -> None:
+        """`keeps_unexported`: entries of the audit log stay until they are exported."""
+        self._keeps_unexported = keeps_unexported
         self._engine = engine
         self._reads = engine.execution_options(read_only=True)
 
@@ -39,6 +41,9 @@ class SqlExpiringRows:
             with self._engine.begin() as connection:
                 oldest = connection.execute(select(table.c.seq, table.c.at).order_by(table.c.seq).limit(_AT_ONCE)).all()
                 old = [row.seq for row in oldest if row.at < before]
+                if log == "audit" and self._keeps_unexported and old:
+                    waiting = connection.execute(select(func.min(audit.c.seq)).where(audit.c.exported == 0)).scalar()
+                    old = [seq for seq in old if waiting is None or seq < waiting]
                 if old:
                     rows += connection.execute(delete(table).where(table.c.seq.in_(old))).rowcount
             if len(old) < _AT_ONCE:

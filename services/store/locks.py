@@ -25,8 +25,24 @@ def take_turn(connection: Connection, *name: str) -> None:
     Does nothing on SQLite, where a writer has already waited for all other writers.
     """
     if connection.dialect.name == "postgresql":
-        digest = hashlib.sha256("/".join(name).encode()).digest()
-        connection.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], signed=True))))
+        connection.execute(select(func.pg_advisory_xact_lock(_number(name))))
+
+
+def share_turn(connection: Connection, *name: str) -> None:
+    """Takes the lock on `name` beside others that share it. For writers whose commits `all_committed` waits for."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock_shared(_number(name))))
+
+
+def all_committed(connection: Connection, *name: str) -> bool:
+    """Returns whether no transaction shares the lock on `name`: later statements see all rows with smaller numbers. Never waits."""
+    if connection.dialect.name != "postgresql":
+        return True
+    return bool(connection.execute(select(func.pg_try_advisory_xact_lock(_number(name)))).scalar_one())
+
+
+def _number(name: tuple[str, ...]) -> int:
+    return int.from_bytes(hashlib.sha256("/".join(name).encode()).digest()[:8], signed=True)
 
 
 class WriteLock:

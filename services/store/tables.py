@@ -285,7 +285,9 @@ audit = Table(
     Column("recommender", Text),
     Column("status", Integer),  # null until the response
     Column("detail", Text, nullable=False),
+    Column("exported", Integer, nullable=False, server_default="0"),  # 1: without its outcome; 2: with it
     Index("audit_of", "recommender", "seq"),
+    Index("audit_to_export", "seq", sqlite_where=text("exported < 2"), postgresql_where=text("exported < 2")),
     sqlite_autoincrement=True,
 )
 

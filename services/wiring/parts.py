@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from services.control.audit_export import AuditCollector, AuditExporter, AuditFile
 from services.control.garbage_collector import GarbageCollector
 from services.executors.local import LocalExecutor, local_faults
 from services.home import Home
@@ -169,6 +170,18 @@ def identity_provider(settings: Settings) -> OidcProvider | None:
     provider = OidcProvider(config)
     provider.refresh()  # a platform without its provider starts, too: static tokens are valid
     return provider
+
+
+def audit_exporter(settings: Settings, state: State, undo: ExitStack) -> AuditExporter | None:
+    if settings.audit_export is None:
+        return None
+    if settings.audit_export.startswith("/"):
+        return AuditExporter(state.audit, AuditFile(Path(settings.audit_export)), state.clock, state.installation)
+    token_file = settings.audit_export_token_file
+    token = None if token_file is None else read_secret(token_file, "audit_export_token_file")
+    collector = AuditCollector(settings.audit_export, token)
+    undo.callback(collector.close)
+    return AuditExporter(state.audit, collector, state.clock, state.installation)
 
 
 def role_rules(settings: Settings) -> tuple[RoleRule, ...]:

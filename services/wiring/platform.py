@@ -171,7 +171,7 @@ class Platform:
             self._loops.append(Loop("events", [state.joiner.step], 0.05))
         if settings.role == "all":  # this process must place the versions before it can answer
             self._waiting.append(lambda: [] if placement.settled else ["the model server is loading its versions"])
-        collector = self._keep_house(settings, state, executor, replica)
+        collector = self._keep_house(settings, state, executor, replica, undo)
         self._waiting.append(state.missing)
 
         def wake() -> None:
@@ -218,11 +218,16 @@ class Platform:
             wake=wake,
         )
 
-    def _keep_house(self, settings: Settings, state: State, executor: Executor, replica: Replica | None) -> GarbageCollector:
+    def _keep_house(
+        self, settings: Settings, state: State, executor: Executor, replica: Replica | None, undo: ExitStack
+    ) -> GarbageCollector:
         collector = parts.collector(settings, state)
         if settings.collect_every:
             self._loops.append(Loop("collector", _by_one(replica, "collector", collector.sweep), settings.collect_every * 60))
         self._loops.append(Loop("overdue versions", [collector.export_overdue], _EXPORT_OVERDUE))
+        exporter = parts.audit_exporter(settings, state, undo)
+        if exporter is not None:
+            self._loops.append(Loop("audit export", _by_one(replica, "audit export", exporter.step), 1.0))
         every = timedelta(minutes=settings.compact_every) if settings.compact_every else None
         steps: list[Callable[[], object]] = [
             Compactor(state.recommenders, state.days, state.artifacts, executor, state.clock, every, state.forgotten).step

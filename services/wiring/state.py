@@ -29,7 +29,7 @@ from services.store.disk import Disk
 from services.store.engine import missing_file, open_engine, sqlite_url
 from services.store.expiring_rows import SqlExpiringRows
 from services.store.idempotency import SqlIdempotency
-from services.store.installation import id_hash
+from services.store.installation import id_hash, installation_id
 from services.store.leases import SqlLeases
 from services.store.migrate import renew_readable_by, upgrade
 from services.store.recommenders import SqlRecommenders
@@ -78,6 +78,8 @@ class State:
         self.changes = Changes(engine, alone=alone)
         self.clock = DatabaseClock(engine)
         self.ids = id_hash(engine)
+        with engine.connect() as connection:
+            self.installation = installation_id(connection)
         self.runs = SqlResources(engine, "run", RunStatus, RunSpec, settings.max_pending_runs)
         self.rollouts = SqlResources(engine, "rollout", RolloutStatus, RolloutSpec)
         self.retrainers = SqlResources(engine, "retrainer", RetrainerStatus, RetrainerSpec)
@@ -85,7 +87,7 @@ class State:
         self.registry = SqlRegistry(engine)
         self.routes = SqlRoutes(engine, alone=alone)
         self.outputs = SqlStageOutputs(engine)
-        self.leftovers = SqlExpiringRows(engine)
+        self.leftovers = SqlExpiringRows(engine, keeps_unexported=settings.audit_export is not None)
         self.leases = SqlLeases(engine)
         self.tokens = SqlTokens(engine)
         self.sessions = SqlSessions(engine)

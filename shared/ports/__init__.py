@@ -4,7 +4,7 @@ Adapters implement them (services/store, executors, triton, eventlog; shared/art
 port and a fake that passes it. Every port has a caller.
 """
 
-from shared.ports.access import Audited, AuditLog, IdentityProvider, SessionStore, StoredResponse, StoredResponses, TokenStore
+from shared.ports.access import Audited, AuditLog, AuditOutbox, IdentityProvider, SessionStore, StoredResponse, StoredResponses, TokenStore
 from shared.ports.clock import Clock
 from shared.ports.events import (
     AnswerScore,
@@ -74,6 +74,7 @@ __all__ = [
     "AnswerScore",
     "ArtifactStore",
     "AuditLog",
+    "AuditOutbox",
     "Audited",
     "BlobPin",
     "CandidateIndex",

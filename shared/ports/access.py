@@ -98,6 +98,20 @@ class AuditLog(Protocol):
         """Returns the newest entries first. `recommenders` None: all entries, else those of these recommenders; `until` is exclusive."""
 
 
+class AuditOutbox(Protocol):
+    """Entries of the audit log for its export."""
+
+    def unexported(self, limit: int) -> Sequence[Audited]:
+        """Returns, by number, the oldest entries that are not exported, or whose outcome came after their export. No entry with a smaller
+        number appears later."""
+
+    def mark_exported(self, entries: Sequence[Audited]) -> None:
+        """An entry without an outcome comes again when it has one."""
+
+    def backlog(self) -> tuple[int, datetime | None]:
+        """Returns the number of entries to export, at most 10,000, and the time of the oldest."""
+
+
 @dataclass(frozen=True)
 class StoredResponse:
     """Request with an Idempotency-Key, and its response. `status` is None while the request is in progress."""

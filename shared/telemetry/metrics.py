@@ -77,6 +77,8 @@ FORGOTTEN_OVERDUE = Gauge(
     "Versions that learned from a forgotten user and are not collected, though EYAS_FORGET_WITHIN is over.",
     ["recommender"],
 )
+AUDIT_WAITING = Gauge("eyas_audit_waiting", "Entries of the audit log that EYAS_AUDIT_EXPORT lacks, at most 10,000.")
+AUDIT_AGE = Gauge("eyas_audit_oldest_seconds", "Age of the oldest entry of the audit log that is not exported yet.")
 EVENTS_WAITING = Gauge("eyas_events_waiting", "Messages of the event stream that are not in the database yet.")
 JOINED = Counter("eyas_events_joined", "Interactions written from the event stream to the database.")
 HITS = Counter("eyas_hits", "Answers with at least one positive.", ["recommender"])

@@ -382,14 +382,14 @@ def test_an_upgrade_and_its_way_back_fail_no_request(release: Release, migrates:
             second = until_told(release, "all old pods are gone", lambda: _changed(release, first), 300)
         upgraded = traffic.said()
         assert release.cpu() == {"gateway": "110m", "triton": "120m"}
-        assert release.revision() == ("notes" if migrates else "sessions")
+        assert release.revision() == ("notes" if migrates else "audit_export")
         with clock.measures("rollback"):
             release.run("rollback", "eyas", "1", "--wait", "--timeout", "10m")
             until_told(release, "all pods of the upgrade are gone", lambda: _changed(release, second), 300)
         assert release.cpu() == {"gateway": "100m", "triton": "100m"}
         asked = traffic.asked
         until("users go on", lambda: traffic.asked > asked + 250, 120)
-    assert release.revision() == ("notes" if migrates else "sessions")
+    assert release.revision() == ("notes" if migrates else "audit_export")
     with release.client("control") as control:
         assert control.get("/v1/recommenders/movies").json()["serving"]["stable"] == 1
     print(f"\nafter the upgrade: {upgraded}\nafter the rollback: {traffic.said()}")  # noqa: T201

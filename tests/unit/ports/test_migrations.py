@@ -143,13 +143,13 @@ def test_a_database_of_newer_code_is_refused_in_one_line_and_left_alone(engine: 
     assert "gateways" not in inspect(engine).get_table_names()
 
 
-REVISIONS = ("initial", "catalogue_seeds", "text_ids", "event_deletions", "forgotten_users", "sessions")
+REVISIONS = ("initial", "catalogue_seeds", "text_ids", "event_deletions", "forgotten_users", "sessions", "audit_export")
 TABLES = (state_tables, event_tables, feature_tables)
 
 
 def fill(engine: Engine) -> None:
     """Writes three rows into each table; ids are integers, no days are deleted, no user is forgotten, and nobody is signed in."""
-    empty = ("installation", "forgotten_users", "sessions")
+    empty = ("installation", "forgotten_users", "sessions", "audit_export")
     with engine.begin() as connection:
         for table in (table for metadata in TABLES for table in metadata.sorted_tables if table.name not in empty):
             for number in range(1, 4):
@@ -226,7 +226,8 @@ def test_a_way_back_that_loses_rows_or_is_none_is_refused_and_nothing_changes(en
         (
             "initials",
             Invalid,
-            "unknown revision 'initials'; known: sessions, forgotten_users, event_deletions, text_ids, catalogue_seeds, initial",
+            "unknown revision 'initials'; known: audit_export, sessions, forgotten_users, event_deletions, text_ids, catalogue_seeds, "
+            "initial",
         ),
         ("base", Invalid, "unknown revision 'base'"),
     ):
@@ -250,7 +251,7 @@ def test_a_way_back_that_loses_rows_or_is_none_is_refused_and_nothing_changes(en
         downgrade(engine, "text_ids")
 
 
-NEWER = ROOT / "tests/support/newer_release/0007_notes.py"
+NEWER = ROOT / "tests/support/newer_release/0008_notes.py"
 
 
 @pytest.mark.requirement("U-11")
@@ -274,8 +275,8 @@ def test_code_uses_the_tables_of_a_newer_release_that_says_it_can(
     with pytest.raises(Unsupported, match="use the `eyas migrate --to` of that release"):
         downgrade(engine, "text_ids")
     moved = NEWER.read_text().replace('revision = "notes"', 'revision = "moved"', 1)
-    moved = moved.replace('"sessions"', '"notes"').replace('return "text_ids"', 'return "notes"')
-    (newer / "versions" / "0008_moved.py").write_text(moved.replace("note TEXT", "place TEXT"))
+    moved = moved.replace('"audit_export"', '"notes"').replace('return "text_ids"', 'return "notes"')
+    (newer / "versions" / "0009_moved.py").write_text(moved.replace("note TEXT", "place TEXT"))
     with monkeypatch.context() as release:
         release.setattr(migrate, "_MIGRATIONS", newer)
         upgrade(engine)
@@ -387,6 +388,7 @@ def test_an_older_database_gets_the_names_of_its_attributes(engine: Engine) -> N
         "catalogue_items": ("id", "times"),
         "interactions": ("user_id", "item_id"),
         "recommenders": ("user_ids", "item_ids"),
+        "audit": ("exported",),
     }
     rows = {"films": ['{"price":1}', '{"age":2,"price":null}', "{", "[]"], "empty": []}
     with engine.begin() as connection:
@@ -394,6 +396,7 @@ def test_an_older_database_gets_the_names_of_its_attributes(engine: Engine) -> N
         connection.execute(text("DROP TABLE event_deletions"))
         connection.execute(text("DROP TABLE forgotten_users"))
         connection.execute(text("DROP TABLE sessions"))
+        connection.execute(text("DROP INDEX audit_to_export"))
         for table, columns in newer_columns.items():
             for column in columns:
                 connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))

@@ -6,7 +6,7 @@ from alembic import op
 from sqlalchemy import Connection
 
 revision = "notes"
-down_revision = "sessions"
+down_revision = "audit_export"
 branch_labels = None
 depends_on = None
 
