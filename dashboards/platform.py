@@ -187,9 +187,15 @@ EVENTS = Row(
         lines(
             "Audit export",
             SECONDS,
-            "Age of the oldest entry of the audit log that is not exported, and the number of such entries.",
+            "Age of the oldest entry of the audit log that is not exported.",
             "operate.md#eyasauditexportlags",
             Query(newest("eyas_audit_oldest_seconds", where=""), "oldest"),
+        ),
+        lines(
+            "Audit entries to export",
+            COUNT,
+            "Entries of the audit log that are not exported, at most 10,000.",
+            "operate.md#eyasauditexportlags",
             Query(newest("eyas_audit_waiting", where=""), "entries"),
         ),
     ],

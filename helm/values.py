@@ -108,6 +108,13 @@ class Oidc(Values):
     )
 
 
+class AuditExport(Values):
+    """Export of the audit log as JSON lines to an HTTP collector."""
+
+    url: str = Field("", pattern=r"^(https?://[^\s/@?#]+(/[^\s@?#]*)?)?$", description="Address of the collector; no export if empty.")
+    token_secret: Name = Field("", description="Secret with the key `token`, the collector's bearer token; none if empty. Needs https.")
+
+
 class Data(Values):
     """Data roots of specs, in addition to the volume."""
 
@@ -372,6 +379,7 @@ class Policies(Values):
     objects: Edge = Field(Edge(ports=[443]), description="Object store of data.existingSecret, for control plane and stages.")
     artifacts: Edge = Field(Edge(ports=[443]), description="Object store of artifacts.url, for control plane, gateways and stages.")
     oidc: Edge = Field(Edge(ports=[443]), description="Identity provider of oidc.issuer, for control plane and gateways.")
+    audit_export: Edge = Field(Edge(ports=[443]), description="Collector of auditExport.url, for control plane.")
     sources: Edge = Field(Edge(ports=[5432]), description="Databases of data.databases, for control plane and stages.")
     backups: Edge = Field(Edge(ports=[443]), description="Object store of backup.bucket.")
 
@@ -488,6 +496,7 @@ class Chart(Values):
     events: Events = Events()
     features: Features = Features()
     oidc: Oidc = Oidc()
+    audit_export: AuditExport = AuditExport()
     data: Data = Data()
     families: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*$")]] = Field(
         [],

@@ -42,6 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
         "database": {"existingSecret": "postgres"},
         "events": {"existingSecret": "nats"},
         "features": {"existingSecret": "redis"},
+        "auditExport": {"url": "https://collector.example/eyas", "tokenSecret": "collector"},
         "oidc": {
             "issuer": "https://sso.example/realms/ml",
             "audience": "eyas",

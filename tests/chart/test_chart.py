@@ -330,6 +330,17 @@ def test_the_platform_understands_the_settings_of_the_identity_provider(monkeypa
     assert "OIDC" not in str(pods(template()))
 
 
+@pytest.mark.requirement("U-12")
+def test_the_control_plane_alone_exports_the_audit_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = pods(template(**CASES["all said"]))
+    assert [part for part, pod in parts.items() if "AUDIT_EXPORT" in str(pod)] == ["eyas-control"]
+    for each in parts["eyas-control"]["containers"][0]["env"]:
+        if "AUDIT" in each["name"]:
+            monkeypatch.setenv(each["name"], each["value"])
+    settings = Settings.read({})
+    assert (settings.audit_export, settings.audit_export_token_file) == ("https://collector.example/eyas", Path("/run/eyas/audit/token"))
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"data": {"roots": ["/srv/data"]}}, "roots"),
     ({"families": ["acme:Two"]}, "families"),
@@ -345,6 +356,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tolerations": [{"kee": "gpu"}]}, "kee"),
     ({"triton": {"replicas": 0}}, "replicas"),
     ({"control": {"replicas": 2}}, "SQLite supports only one control plane; set database.existingSecret"),
+    ({"auditExport": {"url": "http://a.example", "tokenSecret": "a"}}, "auditExport.tokenSecret: others could read the token"),
+    ({"auditExport": {"url": "https://user:secret@a.example"}}, "url"),
     ({"oidc": {"audience": "eyas"}}, "oidc: no effect without the provider; set oidc.issuer"),
     ({"oidc": {"issuer": "https://sso.example", "audience": "eyas"}}, "oidc.issuer: set oidc.roles"),
     ({"oidc": {"issuer": "http://sso.example"}}, "issuer"),

@@ -42,7 +42,14 @@ _SHARES = (
     ),
 )
 _NUMBERS = (
-    *("eyas_run_queue", "eyas_events_waiting", "eyas_impressions_waiting", "eyas_feature_parts_waiting", "eyas_drifting"),
+    *(
+        "eyas_run_queue",
+        "eyas_audit_waiting",
+        "eyas_events_waiting",
+        "eyas_impressions_waiting",
+        "eyas_feature_parts_waiting",
+        "eyas_drifting",
+    ),
     *(
         "eyas_retrainings_fruitless",
         "eyas_retrainer_alerting",

@@ -220,6 +220,28 @@ def test_settings_of_an_identity_provider_are_complete_or_refused_in_one_line(mo
 
 
 @pytest.mark.requirement("U-12")
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"EYAS_AUDIT_EXPORT": "audit.jsonl"}, "EYAS_AUDIT_EXPORT: expected an absolute path, or http(s)://HOST[:PORT][/PATH]"),
+        ({"EYAS_AUDIT_EXPORT": "https://user:secret@collector"}, "EYAS_AUDIT_EXPORT: expected an absolute path"),
+        ({"EYAS_AUDIT_EXPORT": "https://collector/?token=secret"}, "EYAS_AUDIT_EXPORT: expected an absolute path"),
+        ({"EYAS_AUDIT_EXPORT_TOKEN_FILE": "/t"}, "EYAS_AUDIT_EXPORT_TOKEN_FILE needs EYAS_AUDIT_EXPORT with an https address"),
+        (
+            {"EYAS_AUDIT_EXPORT": "http://collector", "EYAS_AUDIT_EXPORT_TOKEN_FILE": "/t"},
+            "EYAS_AUDIT_EXPORT_TOKEN_FILE needs EYAS_AUDIT_EXPORT with an https address",
+        ),
+    ],
+)
+def test_a_wrong_audit_export_is_refused_in_one_line(monkeypatch, settings, message):
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Invalid) as refused:
+        Settings.read({})
+    assert message in str(refused.value) and "secret" not in str(refused.value)
+
+
+@pytest.mark.requirement("U-12")
 def test_roles_of_groups_are_read(monkeypatch):
     for name, value in OIDC.items():
         monkeypatch.setenv(name, value)
