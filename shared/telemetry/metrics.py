@@ -7,7 +7,7 @@ from prometheus_client import Counter, Gauge, Histogram
 REQUESTS = Counter("eyas_recommend_requests", "Recommend requests, by outcome.", ["recommender", "version", "variant", "outcome"])
 REQUEST_SECONDS = Histogram(
     "eyas_recommend_seconds",
-    "Seconds to answer a recommend request.",
+    "Seconds to answer a recommend request, from its arrival in the gateway.",
     ["recommender", "variant"],
     buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
