@@ -8,6 +8,7 @@ from collections import Counter
 import httpx
 import pytest
 from prometheus_client import REGISTRY
+from starlette.requests import ClientDisconnect
 
 from services.api.access import FRAMEWORK, table
 from services.api.app import CONTROL, ONLINE, ROOMS
@@ -120,3 +121,13 @@ def test_an_answer_that_breaks_off_is_an_error_and_one_that_nobody_awaits_is_not
     with pytest.raises(AssertionError):
         asyncio.run(ask(leaves))
     assert counted() == {("read", "error"): 1}
+
+
+def test_a_client_that_leaves_is_no_error(world, client, counted, monkeypatch):
+    def leaves(*_, **__):
+        raise ClientDisconnect
+
+    monkeypatch.setattr(world.recommenders, "get", leaves)
+    with pytest.raises(AssertionError):  # there is no answer
+        client.get("/v1/recommenders/m")
+    assert counted() == {}
