@@ -17,8 +17,8 @@ OUTCOMES = ("ok", "refused", "error")
 _API = "/v1/"
 _ONLINE = ("/v1/recommend/", "/v1/score/", "/v1/similar/")
 _EVENTS = "/v1/events"
-_LONG = frozenset({"/v1/runs/{id}/stream", "/v1/runs/{id}/logs/stream", "/v1/events/{name}", "/v1/users/{id}", "/v1/gc"})
-"""Streams, exports and deletions: their duration depends on the amount of data."""
+_LONG = frozenset({"/v1/runs/{id}/stream", "/v1/runs/{id}/logs/stream", "/v1/events/{name}", "/v1/users/{id}"})
+"""Streams, exports and the deletion of a user: their duration depends on the amount of data."""
 _LONG_WORK = (HEAVY, BULK)
 _TIMED: tuple[Kind, ...] = ("read", "write")
 
