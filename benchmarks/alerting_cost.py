@@ -37,9 +37,16 @@ VALUES = {
 }
 """Of each label but `recommender`; of others there is one."""
 GROWING = ("eyas_recommend_requests", "eyas_recommend_seconds")
-PAST = ("requests", "errors", "answers", "slow")
-RATES = {"requests": 10.0, "errors": 0.002, "answers": 10.0, "slow": 0.02}
+RATES = {
+    ("slo_requests", "recommend_errors"): 10.0,
+    ("slo_misses", "recommend_errors"): 0.002,
+    ("slo_requests", "recommend_slow"): 10.0,
+    ("slo_misses", "recommend_slow"): 0.02,
+}
+"""Recorded series of the past, by name and objective."""
 EVALUATION = 30
+HOURLY = 3600
+"""Interval of a group that is not measured: it takes little, and its next evaluation is far away."""
 
 
 def export(recommenders: int) -> Iterator[Any]:
@@ -86,10 +93,10 @@ def past(folder: Path, recommenders: int, days: int) -> None:
     now = int(time.time()) // 60 * 60
     text = folder / "past.txt"
     with text.open("w") as stream:
-        for rate in PAST:
-            stream.write(f"# TYPE eyas:recommend_{rate}:rate5m gauge\n")
+        for (name, slo), rate in sorted(RATES.items()):
+            stream.write(f"# TYPE eyas:{name}:rate5m gauge\n" if slo == "recommend_errors" else "")
             for number in range(recommenders):
-                head = f'eyas:recommend_{rate}:rate5m{{recommender="recommender-{number:05d}"}} {RATES[rate]} '
+                head = f'eyas:{name}:rate5m{{recommender="recommender-{number:05d}",slo="{slo}"}} {rate} '
                 stream.writelines(f"{head}{at}\n" for at in range(now - days * 86400, now, 60))
         stream.write("# EOF\n")
     command = [program("prometheus", "promtool"), "tsdb", "create-blocks-from", "openmetrics", str(text), str(folder / "data")]
@@ -122,7 +129,7 @@ def _measure(prometheus: Prometheus, rounds: int, case: str) -> Iterator[Row]:
     """Seconds, by group and moment."""
 
     def is_measured() -> bool:
-        groups = prometheus.groups()
+        groups = [group for group in prometheus.groups() if float(group["interval"]) < HOURLY]
         for group in groups:
             if group["evaluationTime"]:
                 evaluations[group["name"]][group["lastEvaluation"]] = group["evaluationTime"]

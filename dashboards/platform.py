@@ -1,14 +1,15 @@
-"""Dashboard of the platform: processes, control plane, events and database."""
+"""Dashboard of the platform: service levels, processes, control plane, events and database."""
 
 from __future__ import annotations
 
 from dashboards.asked import newest, quantile, rate, total
 from dashboards.board import Board, Row
-from dashboards.form import BYTES, COUNT, PER_SECOND, PLAIN, SECONDS, Query, lines, number
+from dashboards.form import BYTES, COUNT, PER_SECOND, PLAIN, REQUESTS, SECONDS, SHARE, Query, bars, lines, number
 
 OURS = " and on (job, instance) eyas_impressions_waiting"
 """Selects Eyas processes: each exports this gauge."""
 PLACE = "{{job}} {{instance}}"
+OBJECTIVE = "{{slo}} {{recommender}}"
 
 
 def _process(metric: str) -> Query:
@@ -19,6 +20,61 @@ def _everywhere(metric: str, *by: str) -> Query:
     return Query(rate(metric, *by, where=""), " ".join(f"{{{{{one}}}}}" for one in by) or "all")
 
 
+def _burning(window: str) -> Query:
+    """The highest burn rates: a platform may have a thousand recommenders."""
+    return Query(f"topk(5, eyas:slo_burn:rate{window})", f"{OBJECTIVE}, {window}")
+
+
+LEVELS = Row(
+    "Service levels",
+    [
+        bars(
+            "Objectives",
+            SHARE,
+            "Share of requests that may fail or be slow in 30 days. The panels of this row need the rules of Prometheus.",
+            "operate.md#objectives-and-their-budgets",
+            Query("eyas:slo_budget:ratio", "{{slo}}"),
+        ),
+        bars(
+            "Budget spent in 30 days",
+            SHARE,
+            "Above 100 % the objective is missed. Shows the ten highest.",
+            "operate.md#objectives-and-their-budgets",
+            Query("topk(10, eyas:slo_budget_spent:ratio30d)", OBJECTIVE),
+        ),
+        lines(
+            "Burn rates",
+            PLAIN,
+            "Failures in units of the budget: at 1 the budget lasts 30 days, at 14.4 two days. Shows the five highest for each window.",
+            "operate.md#objectives-and-their-budgets",
+            _burning("1h"),
+            _burning("6h"),
+            _burning("3d"),
+        ),
+        lines(
+            "Requests to the control plane",
+            REQUESTS,
+            "Requests by kind and outcome: ok, refused (4xx), error (5xx).",
+            "operate.md#eyascontrolerrorbudgetburnsfast",
+            _everywhere("eyas_api_requests_total", "kind", "outcome"),
+        ),
+        lines(
+            "Answer time of the control plane",
+            SECONDS,
+            "Median and 99th percentile of successful answers, without streams, exports, specs and bulk data.",
+            "operate.md#eyascontrollatencybudgetburnsfast",
+            Query(quantile(0.5, "eyas_api_seconds", "kind", where=""), "{{kind}} median"),
+            Query(quantile(0.99, "eyas_api_seconds", "kind", where=""), "{{kind}} 99th percentile"),
+        ),
+        lines(
+            "Ready processes",
+            COUNT,
+            "Number of control planes and gateways that are ready.",
+            "operate.md#eyascontrolunavailable",
+            Query(total("eyas_ready", "part", where=""), "{{part}}"),
+        ),
+    ],
+)
 PROCESSES = Row(
     "Processes",
     [
@@ -229,7 +285,7 @@ DATABASE = Row(
 BOARD = Board(
     "platform",
     "platform",
-    "Health of the platform: processes, control plane, events and database.",
-    (PROCESSES, CONTROL, EVENTS, DATABASE),
+    "Health of the platform: service levels, processes, control plane, events and database.",
+    (LEVELS, PROCESSES, CONTROL, EVENTS, DATABASE),
     recommenders=False,
 )

@@ -83,7 +83,7 @@ STAGES = Row(
         lines(
             "Stage time, mean",
             SECONDS,
-            "Mean time of each stage. Their sum is the time of an answer.",
+            "Mean time of each stage. Their sum is the time of an answer, without its wait for a batch.",
             "operate.md#eyasanswersslow",
             Query(mean("eyas_recommend_stage_seconds", "stage"), "{{stage}}"),
         ),

@@ -297,14 +297,25 @@ class Jobs(Values):
     )
 
 
+class ControlObjectives(Values):
+    """Objectives for the API of the control plane, without answers of any length (streams, exports, specs, bulk data) for `slow`."""
+
+    errors: float = Field(0.001, gt=0, le=0.05, description="Maximum share of requests that fail (5xx).")
+    slow: float = Field(0.01, gt=0, le=0.05, description="Maximum share of slow answers.")
+    slower_than: Literal["0.01", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5", "10.0"] = Field(
+        "1.0", description="Seconds from which an answer is slow, as text: a bound of the histogram."
+    )
+
+
 class Objectives(Values):
-    """Objectives of the alerts on error budgets, for each recommender over 30 days."""
+    """Objectives of the alerts on error budgets, over 30 days: for each recommender, and for the control plane."""
 
     errors: float = Field(0.001, gt=0, le=0.05, description="Maximum share of requests without an answer.")
     slow: float = Field(0.01, gt=0, le=0.05, description="Maximum share of slow answers.")
     slower_than: Literal["0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5"] = Field(
         "0.25", description="Seconds from which an answer is slow, as text: a bound of the histogram."
     )
+    control: ControlObjectives = ControlObjectives()
 
 
 class Priorities(Values):

@@ -42,6 +42,7 @@ from services.api.dependencies import AuthConfig, ControlParts
 from services.api.fast_path import FastPath
 from services.api.limits import BodyLimit, LastCatch
 from services.api.openapi import document
+from services.api.request_metrics import RequestMetrics, create_series
 from services.api.streams import Listeners
 from services.gateway import Gateway
 
@@ -88,6 +89,9 @@ def create_app(door: AuthConfig, parts: ControlParts | None, gateway: Gateway | 
         app.add_middleware(FastPath)
     app.add_middleware(Auth, credentials=door.credentials, limits=door.limits)
     app.add_middleware(LastCatch)
+    if parts:
+        app.add_middleware(RequestMetrics)
+        create_series()
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

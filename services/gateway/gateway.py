@@ -249,7 +249,7 @@ class Gateway:
         if served is None:
             return None
         served.filter.check(question.context)
-        return _Routed(question, served, *choose(served.route, question.user))
+        return _Routed(question, served, *choose(served.route, question.user), time.perf_counter())
 
     def _work(self, batch: Sequence[_Routed | Question | _ScoresQuestion]) -> list[Answer | Scores | Exception]:
         """Processes a batch of one queue; the results are in the order of the batch."""
@@ -282,7 +282,7 @@ class Gateway:
                     metrics.REQUESTS.labels(question.recommender, "none", "none", "error").inc()
                 answers[place] = error
                 continue
-            routed[place] = _Routed(question, served, *choose(served.route, question.user))
+            routed[place] = _Routed(question, served, *choose(served.route, question.user), time.perf_counter())
         answers |= zip(routed, self._of_versions(list(routed.values())), strict=True)
         return [answers[place] for place in range(len(questions))]
 
@@ -297,20 +297,19 @@ class Gateway:
         return [answers[id(request)] for request in routed]
 
     def _of_version(self, routed: Sequence[_Routed]) -> Sequence[Answer | Exception]:
-        began = time.perf_counter()
         answers: Sequence[Answer | Exception]
         try:
             answers = self._answer_together(routed)
         except Exception as error:
             answers = [error] * len(routed)
             self._refused(routed, FAILED)
-        seconds = time.perf_counter() - began
+        ended = time.perf_counter()
         for request, answer in zip(routed, answers, strict=True):
             if request.question.trial:
                 continue
             outcome = "error" if isinstance(answer, Exception) else answer.fallback or "ok"
             metrics.REQUESTS.labels(request.question.recommender, str(request.version), request.variant, outcome).inc()
-            metrics.REQUEST_SECONDS.labels(request.question.recommender, request.variant).observe(seconds)
+            metrics.REQUEST_SECONDS.labels(request.question.recommender, request.variant).observe(ended - request.began)
         return answers
 
     def _refused(self, routed: Sequence[_Routed], why: str) -> None:
@@ -414,6 +413,8 @@ class _Routed:
     served: ServedRecommender
     version: int
     variant: Variant
+    began: float
+    """When the request came: its measured time includes the wait for a batch."""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -22,6 +22,7 @@ from shared.domain.entity_ids import IdHash
 from shared.domain.errors import EyasError
 from shared.domain.route import Route
 from shared.ports import ArtifactStore, Clock, Indexes, RecommenderStore, Registry, RouteStore
+from shared.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +138,8 @@ class Loader:
             number: loaded.get(number) or load_unit(self._registry.get(name, number), self._artifacts, self._indexes)
             for number in sorted(route.named())
         }
+        for number in units:  # starts at 0: a rate misses the first error of a series that starts with it
+            metrics.REQUESTS.labels(name, str(number), "candidate" if number == route.candidate else "stable", "error")
         if former is not None and same:
             return replace(former, route=route, units=units, spec=stored.generation)
         return ServedRecommender(route, units, Filter(serve), Ordering(serve.order, self._ids), slices, stored.generation, stored.ids)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -51,8 +53,10 @@ from services.wiring import parts
 from services.wiring.state import State
 from shared.datafiles import DataFiles
 from shared.ports import Executor, Scorer
+from shared.telemetry import metrics
 
 _EXPORT_OVERDUE = 600.0
+_REMEMBER_FAILURE = 60.0
 """Seconds between two exports of versions that know a forgotten user after the deadline."""
 _REST = 15.0
 """Seconds after which a step runs although no change is known."""
@@ -76,6 +80,8 @@ class Platform:
         state = State(settings, home, undo)
         self._loops: list[Loop] = [Loop("clock", [state.clock.synchronise], EVERY)]
         self._waiting: list[Callable[[], Sequence[str]]] = []
+        self._check_database: Callable[[], Sequence[str]] = list
+        self._database_failed_at = -math.inf
         self.parts: ControlParts | None = None
         self.gateway: Gateway | None = None
         if settings.role == "gateway":
@@ -98,6 +104,9 @@ class Platform:
         undo.callback(self._stop)
 
     def start(self) -> None:
+        for part, contents in (("control", self.parts), ("gateway", self.gateway)):
+            if contents is not None:
+                metrics.READY.labels(part).set_function(self._is_ready)
         for loop in self._loops:
             loop.start()
 
@@ -172,7 +181,7 @@ class Platform:
         if settings.role == "all":  # this process must place the versions before it can answer
             self._waiting.append(lambda: [] if placement.settled else ["the model server is loading its versions"])
         collector = self._keep_house(settings, state, executor, replica, undo)
-        self._waiting.append(state.missing)
+        self._check_database = state.missing
 
         def wake() -> None:
             for loop in (control, working, watching):
@@ -269,7 +278,16 @@ class Platform:
         return replica
 
     def _missing(self) -> Sequence[str]:
+        faults = self._check_database()
+        self._database_failed_at = time.monotonic() if faults else -math.inf
+        return [*self._waiting_reasons(), *faults]
+
+    def _waiting_reasons(self) -> Sequence[str]:
         return [reason for waiting in self._waiting for reason in waiting()]
+
+    def _is_ready(self) -> bool:
+        """Evaluated at each scrape, so it does not read the database, which may hang: a failure at /readyz counts for a minute."""
+        return not self._waiting_reasons() and time.monotonic() - self._database_failed_at > _REMEMBER_FAILURE
 
     def _stop(self) -> None:
         for loop in self._loops:

@@ -7,7 +7,7 @@ from prometheus_client import Counter, Gauge, Histogram
 REQUESTS = Counter("eyas_recommend_requests", "Recommend requests, by outcome.", ["recommender", "version", "variant", "outcome"])
 REQUEST_SECONDS = Histogram(
     "eyas_recommend_seconds",
-    "Seconds to answer a recommend request.",
+    "Seconds to answer a recommend request, from its arrival in the gateway.",
     ["recommender", "variant"],
     buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
@@ -171,6 +171,19 @@ HTTP_CLOSED_REASONS = (
 HTTP_CLOSED = Counter(
     "eyas_http_connections_closed", "Connections that the server closed before the client did, by reason.", ["port", "reason"]
 )
+API_REQUESTS = Counter(
+    "eyas_api_requests",
+    "Requests to the control plane, by kind (read, write; long: streams, exports, specs, bulk data) and outcome: ok, refused (4xx), error "
+    "(5xx).",
+    ["kind", "outcome"],
+)
+API_SECONDS = Histogram(
+    "eyas_api_seconds",
+    "Seconds until the end of a successful answer of the control plane, without kind long.",
+    ["kind"],
+    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
+)
+READY = Gauge("eyas_ready", "1 if the process is ready (/readyz), else 0, by part: control, gateway.", ["part"])
 REFUSALS = Counter("eyas_api_refusals", "Requests without a valid token, by reason.", ["reason"])
 LIMITED = Counter(
     "eyas_api_limited",

@@ -16,7 +16,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 from typer.main import get_command
 
-from helm.values import Objectives
+from helm.values import ControlObjectives, Objectives
+from services.api.request_metrics import OUTCOMES
 from services.cli.main import app
 from shared.contracts.events import NO_SCORES
 from shared.contracts.online import AWAY
@@ -42,6 +43,9 @@ def exported() -> dict[str, frozenset[str]]:
     return found
 
 
+RECORDED = frozenset({"recommender", "slice", "slo"})
+"""Labels of recorded series."""
+SLOS = frozenset(re.findall(r'"slo", "(\w+)"', rules("record")["eyas:slo_budget:ratio"]["expr"]))
 EXPRESSIONS = {name: one["expr"] for kind in ("record", "alert") for name, one in rules(kind).items()}
 
 
@@ -50,9 +54,9 @@ def unknown(expression: str, before: Sequence[str]) -> list[str]:
     known = exported()
     named = set(re.findall(r"eyas[a-z0-9_:]*", expression))
     found = sorted(named - {*known, *before})
-    for series, labels in re.findall(r"(eyas[a-z0-9_]*)\{([^}]*)\}", expression):
-        found += {one.partition("=")[0].strip() for one in labels.split(",")} - known.get(series, frozenset())
-    here = frozenset[str]().union(*(known.get(one, frozenset({"recommender", "slice"})) for one in named))
+    for series, labels in re.findall(r"(eyas[a-z0-9_:]*)\{([^}]*)\}", expression):
+        found += {re.split("[=!]", one)[0].strip() for one in labels.split(",")} - known.get(series, RECORDED)
+    here = frozenset[str]().union(*(known.get(one, RECORDED) for one in named))
     for by in re.findall(r"by \(([^)]*)\)", expression):
         found += {one.strip() for one in by.split(",")} - here
     return found
@@ -73,6 +77,8 @@ def test_a_misspelt_name_is_found(subtests: pytest.Subtests) -> None:
         ('rate(eyas_recommend_requests_total{outcom="error"}[5m])', ["outcom"]),
         ("sum by (recomender) (eyas_hit_rate)", ["recomender"]),
         ("eyas:hit_rate:avg2h > 0", ["eyas:hit_rate:avg2h"]),
+        ('eyas:slo_burn:rate5m{sla="control_slow"}', ["sla"]),
+        ('rate(eyas_api_requests_total{outcom!="refused"}[5m])', ["outcom"]),
         ("eyas_hit_rate > 0", []),
     ):
         with subtests.test(expression):
@@ -82,9 +88,9 @@ def test_a_misspelt_name_is_found(subtests: pytest.Subtests) -> None:
 def test_values_of_labels_are_those_that_the_platform_says() -> None:
     said = {value for one in EXPRESSIONS.values() for found in re.findall(r'=~?"([^"]*)"', one) for value in found.split("|")}
     states = set(run.MACHINE.states) | set(rollout.MACHINE.states)
-    bounds = {str(bound) for bound in metrics.REQUEST_SECONDS._upper_bounds}
-    assert said <= states | bounds | {NO_SCORES, AWAY, "error", "waiting"}
-    assert {"failed", "rolled_back", NO_SCORES} <= said
+    bounds = {str(bound) for one in (metrics.REQUEST_SECONDS, metrics.API_SECONDS) for bound in one._upper_bounds}
+    assert said <= states | bounds | set(OUTCOMES) | SLOS | {NO_SCORES, AWAY, "waiting", "control", "gateway"}
+    assert {"failed", "rolled_back", NO_SCORES, *SLOS} <= said
 
 
 def test_every_alert_says_how_bad_it_is_and_where_its_page_is() -> None:
@@ -222,22 +228,35 @@ def test_an_installation_may_work_long_windows_more_often_or_less() -> None:
     given = {"monitoring": {"rules": {"enabled": True, "slowInterval": "30s"}}}
     (found,) = [one for one in template(**given) if one["kind"] == "PrometheusRule"]
     said = {group["name"]: group.get("interval") for group in found["spec"]["groups"]}
-    assert {name for name, interval in said.items() if interval} == {"eyas-budgets", "eyas-objectives"}
-    assert {interval for interval in said.values() if interval} == {"30s"}
-    assert {group.get("interval") for group in groups()} == {None, "2m"}
+    assert {name: interval for name, interval in said.items() if interval} == {
+        "eyas-hours": "1h",
+        "eyas-budgets": "30s",
+        "eyas-objectives": "30s",
+    }
+    assert {group.get("interval") for group in groups()} == {None, "2m", "1h"}
 
 
 def test_an_installation_may_say_other_objectives() -> None:
-    said = {"errors": 0.01, "slow": 0.001, "slowerThan": "1.0"}
+    """Of a recommender and of the control plane, without a mixture: one's bound of slow answers is the other's by default."""
+    objectives = {"errors": 0.01, "slow": 0.001, "slowerThan": "1.0", "control": {"errors": 0.02, "slow": 0.05, "slowerThan": "0.25"}}
     (found,) = [
         one
-        for one in template(**{"monitoring.rules.enabled": True, "monitoring.rules.objectives": said})
+        for one in template(**{"monitoring.rules.enabled": True, "monitoring.rules.objectives": objectives})
         if one["kind"] == "PrometheusRule"
     ]
     text = RULES.read_text()
-    for former, new in (("vector(0.001)", "vector(errors)"), ("vector(0.01)", "vector(0.001)"), ("vector(errors)", "vector(0.01)")):
-        assert former in text
+    for former, new in (
+        ('vector(0.001), "slo", "recommend_errors"', 'vector(0.01), "slo", "recommend_errors"'),
+        ('vector(0.01), "slo", "recommend_slow"', 'vector(0.001), "slo", "recommend_slow"'),
+        ('vector(0.001), "slo", "control_errors"', 'vector(0.02), "slo", "control_errors"'),
+        ('vector(0.01), "slo", "control_slow"', 'vector(0.05), "slo", "control_slow"'),
+        ('eyas_recommend_seconds_bucket{le="0.25"}', 'eyas_recommend_seconds_bucket{le="one second"}'),
+        ('eyas_api_seconds_bucket{le="1.0"}', 'eyas_api_seconds_bucket{le="0.25"}'),
+        ("one second", "1.0"),
+    ):
+        assert text.count(former) == 1
         text = text.replace(former, new)
-    assert found["spec"] == yaml.safe_load(text.replace('le="0.25"', 'le="1.0"'))
-    bounds = get_args(Objectives.model_fields["slower_than"].annotation)
-    assert bounds == tuple(str(float(bound)) for bound in metrics.REQUEST_SECONDS._upper_bounds[:-1])
+    assert found["spec"] == yaml.safe_load(text)
+    for model, metric in ((Objectives, metrics.REQUEST_SECONDS), (ControlObjectives, metrics.API_SECONDS)):
+        bounds = get_args(model.model_fields["slower_than"].annotation)
+        assert bounds == tuple(str(float(bound)) for bound in metric._upper_bounds[:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from benchmarks.rollout_world import NAME, World
 from shared.domain.route import Route
-from tests.servers.alerting import RULES, Prometheus
+from tests.servers.alerting import RULES, Prometheus, faster
 from tests.servers.platform_process import PlatformProcess, until
 from tests.support.alert_rules import rules
 from tests.support.broken_models import not_a_number_of_real_items
@@ -37,7 +38,7 @@ def test_a_real_prometheus_works_every_rule_and_sees_answers_go_out_without_scor
 
     until("the first answer of its own", lambda: asked() == "None")
     quick = tmp_path / "rules.yaml"
-    quick.write_text(RULES.read_text().replace("interval: 2m", "interval: 1s"))
+    quick.write_text(every_second(RULES.read_text()))
     with Prometheus(tmp_path / "prometheus", [running.metrics_url], quick) as prometheus:
         until("each rule was worked once", lambda: all(one["health"] != "unknown" for one in prometheus.rules()))
         until(
@@ -49,6 +50,54 @@ def test_a_real_prometheus_works_every_rule_and_sees_answers_go_out_without_scor
         world.serve(Route(world.version(not_a_number_of_real_items())))
         until("answers without scores", lambda: asked() == "scoring unavailable")
         until("the alert, and no other, is on its way", lambda: asked() and prometheus.alerts() == {"EyasTritonUnhealthy": "pending"})
+
+
+@pytest.mark.requirement("C-06")
+def test_a_real_prometheus_alerts_on_requests_that_the_control_plane_fails_and_not_on_those_that_it_refuses(
+    platform: tuple[PlatformProcess, World], tmp_path: Path
+) -> None:
+    """Windows of an hour take a minute. The database is moved away and back."""
+    running, _ = platform
+    quick = tmp_path / "rules.yaml"
+    quick.write_text(every_second(faster(RULES.read_text(), 60)))
+    with Prometheus(tmp_path / "prometheus", [running.metrics_url], quick) as prometheus:
+
+        def statuses() -> set[int]:
+            return {running.client.get(path).status_code for path in ("/v1/recommenders", "/v1/runs/none", "/readyz")}
+
+        def objectives(expression: str) -> set[str]:
+            return {series["slo"] for series in prometheus.series(expression)}
+
+        both = {"control_errors", "control_slow"}
+        until("requests are recorded", lambda: statuses() == {200, 404} and objectives("eyas:slo_requests:rate5m > 0") == both)
+        assert prometheus.series('eyas_api_requests_total{outcome="error"}'), "the series starts before the first error"
+        assert prometheus.series('eyas_recommend_requests_total{outcome="error"}'), "the series starts before the first error"
+        until(
+            "requests that are refused",
+            lambda: statuses() and prometheus.series('rate(eyas_api_requests_total{outcome="refused"}[5s]) > 0'),
+        )
+        until("burn rates", lambda: statuses() and objectives("eyas:slo_burn:rate1h") >= both)
+        assert objectives("eyas:slo_misses:rate5m > 0") == set()
+        assert [name for name in prometheus.alerts() if "Budget" in name or name.endswith("Unavailable")] == []
+        assert {series["part"] for series in prometheus.series("eyas_ready == 1")} == {"control", "gateway"}
+
+        home = tmp_path / "platform/home"
+        files, away = list(home.glob("eyas.db*")), tmp_path / "away"
+        away.mkdir()
+        for file in files:
+            file.rename(away / file.name)
+        alert = "EyasControlErrorBudgetBurnsFast"
+        until("the alert", lambda: statuses() == {503} and prometheus.alerts().get(alert) == "firing")
+        assert objectives("eyas:slo_misses:rate5m > 0") == {"control_errors"}
+        until("the platform is not ready", lambda: prometheus.series("eyas_ready == 1") == [])
+        for file in files:
+            (away / file.name).rename(file)
+        until("the platform is ready", lambda: statuses() == {200, 404} and len(prometheus.series("eyas_ready == 1")) == 2)
+        until("the alert ends", lambda: statuses() and alert not in prometheus.alerts())
+
+
+def every_second(rules: str) -> str:
+    return re.sub(r"interval: \w+", "interval: 1s", rules)
 
 
 def recorded(name: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
 from shared.telemetry import metrics
+from tests.support.alert_rules import rules
 
 Unit = Mapping[str, int]
 """Exponents: {"s": 1} are seconds, {"n": 1, "s": -1} is a number of things a second, {} is a share."""
@@ -57,6 +58,7 @@ _NUMBERS = (
         "process_open_fds",
         "eyas_http_connections",
         "eyas_http_connections_limit",
+        "eyas_ready",
     ),
 )
 _OTHERS = {
@@ -66,6 +68,10 @@ _OTHERS = {
 }
 """What names that end with no unit are counted in; all others have none."""
 _SAME = frozenset({"sum", "max", "min", "avg", "topk", "bottomk"})
+
+
+_RECORDED = frozenset({"slo", "recommender"})
+"""Labels of the recorded series that a dashboard reads."""
 
 
 def known() -> Mapping[str, frozenset[str]]:
@@ -78,6 +84,7 @@ def known() -> Mapping[str, frozenset[str]]:
     for family in REGISTRY.collect():
         if family.name.startswith("process_"):
             found |= {sample.name: frozenset() for sample in family.samples}
+    found |= {name: _RECORDED for name in rules("record") if name.startswith("eyas:slo_")}
     return {name: labels | _TARGET for name, labels in found.items()}
 
 
@@ -155,6 +162,8 @@ def _unit(node: Any) -> Unit:
 
 
 def _of(name: str) -> Unit:
+    if name.startswith("eyas:slo_b"):  # budgets and burn rates
+        return SHARE
     if name in _OTHERS:
         return _OTHERS[name]
     for part in ("_total", "_sum", "_bucket"):

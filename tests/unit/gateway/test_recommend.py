@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
 from services.gateway import Question
+from services.gateway.batcher import IN_FLIGHT
 from shared.domain.errors import Conflict, NotFound, Unavailable
 from shared.domain.route import Route, choose
 from shared.domain.traffic import MOST_BUCKET
@@ -187,6 +190,27 @@ def test_each_answer_is_counted_by_version_variant_and_outcome(world, gateway):
     with pytest.raises(ZeroDivisionError):
         gateway.recommend("m", 1)
     assert {outcome: count(outcome) - number for outcome, number in before.items()} == {"ok": 1, "unknown user": 1, "error": 1}
+
+
+@pytest.mark.requirement("C-06")
+def test_the_time_of_an_answer_includes_the_wait_for_a_batch(world, gateway, monkeypatch):
+    """Else nobody sees that answers are slow because too many requests wait."""
+    now = [100.0]
+    monkeypatch.setattr("services.gateway.gateway.time.perf_counter", lambda: now[0])
+    seconds = metrics.REQUEST_SECONDS.labels("m", "stable")._sum
+    before, release = seconds.get(), threading.Event()
+    seen_items = world.seen_items
+
+    def slow(*arguments):
+        release.wait(10)
+        return seen_items(*arguments)
+
+    world.seen_items = slow
+    futures = [gateway.submit(Question("m", 1)) for _ in range(IN_FLIGHT + 1)]  # all work is in flight, and one request waits
+    now[0] += 0.4
+    release.set()
+    assert all(future.result(10).items for future in futures)
+    assert seconds.get() - before == pytest.approx(0.4 * len(futures))
 
 
 def test_what_cannot_be_loaded_counts_as_not_answered(world, gateway):

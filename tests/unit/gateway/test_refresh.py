@@ -8,6 +8,7 @@ import pytest
 
 from shared.domain.errors import NotFound
 from shared.domain.route import Route
+from shared.telemetry import metrics
 
 
 def test_a_generation_is_reported_only_after_its_versions_are_loaded(world):
@@ -144,3 +145,13 @@ def test_what_is_deleted_answers_as_what_never_was(world):
     with pytest.raises(NotFound, match="no recommender is called 'm'"):
         gateway.recommend("m", 1)
     assert world.reported[-1][1] == {}
+
+
+def test_errors_of_a_loaded_version_are_counted_from_0(world):
+    """Else a rate misses the first error, or all errors of a version that only fails."""
+    world.routes["m"] = Route(1, 2, 0.1, "s", 0, generation=4)
+    metrics.REQUESTS.clear()
+    world.gateway().refresh()
+    (family,) = metrics.REQUESTS.collect()
+    counts = {tuple(sample.labels.values()): sample.value for sample in family.samples if sample.name.endswith("_total")}
+    assert counts == {("m", "1", "stable", "error"): 0, ("m", "2", "candidate", "error"): 0}

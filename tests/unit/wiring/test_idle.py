@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 from sqlalchemy import Engine, event
 
 from services.control import worker_loop as loops
@@ -125,3 +126,27 @@ def test_a_change_of_another_process_is_seen_by_the_slow_poll(idle: Idle) -> Non
     idle.now.seconds += 15
     idle.passes(1)
     assert [row.id for row in idle.platform.parts.retrainers.queued()] == ["movies"]
+
+
+def test_readiness_of_each_part_is_exported_without_a_statement(idle: Idle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that is away is told by the last answer of /readyz, for a minute."""
+    platform = idle.platform
+    monkeypatch.setattr(platform, "_loops", [])
+    platform.start()
+
+    def ready() -> list[float | None]:
+        return [REGISTRY.get_sample_value("eyas_ready", {"part": part}) for part in ("control", "gateway")]
+
+    assert ready() == [0, 0]
+    monkeypatch.setattr(platform, "_waiting", [])
+    idle.statements.clear()
+    assert ready() == [1, 1]
+    assert idle.statements == []
+    with monkeypatch.context() as patched:
+        patched.setattr(platform, "_check_database", lambda: ["the database doesn't answer"])
+        assert platform.door.ready() == ["the database doesn't answer"]
+    assert ready() == [0, 0]
+    platform._database_failed_at -= 61
+    assert ready() == [1, 1]
+    platform.leaves(lambda: True)
+    assert ready() == [0, 0]
