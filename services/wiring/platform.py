@@ -56,8 +56,9 @@ from shared.ports import Executor, Scorer
 from shared.telemetry import metrics
 
 _EXPORT_OVERDUE = 600.0
-_REMEMBER_FAILURE = 60.0
 """Seconds between two exports of versions that know a forgotten user after the deadline."""
+_REMEMBER_FAILURE = 60.0
+"""Seconds for which a failed check of the database counts in `eyas_ready`."""
 _REST = 15.0
 """Seconds after which a step runs although no change is known."""
 
