@@ -6,6 +6,7 @@ valid, the second is new at each renewal.
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -50,9 +51,10 @@ class Session:
     def accepts(self, digest: str, now: datetime) -> bool:
         if now >= min(self.expires_at, self.renewed_at + IDLE):
             return False
-        if digest == self.digest:
+        if hmac.compare_digest(digest, self.digest):
             return True
-        return digest == self.previous_digest and (self.previous_until is None or now < self.previous_until)
+        is_previous = self.previous_digest is not None and hmac.compare_digest(digest, self.previous_digest)
+        return is_previous and (self.previous_until is None or now < self.previous_until)
 
     @property
     def renewable_at(self) -> datetime:
