@@ -26,6 +26,7 @@ from services.settings import Settings, read_secret, strange
 from services.wiring.draining import DrainingServer
 from services.wiring.http_server import connection_limit
 from services.wiring.platform import Platform
+from services.wiring.proxies import behind_proxies
 from shared.datafiles import is_object
 from shared.telemetry import logs
 
@@ -63,7 +64,7 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     platform = Platform(settings, home, token, _data_roots(settings), undo)
     app = create_app(platform.door, platform.parts, platform.gateway)
     site = Site(app, HERE if platform.gateway else settings.gateway_url, settings.image_hosts) if platform.parts else app
-    server = DrainingServer(site, connections, metrics, settings.drain)
+    server = DrainingServer(behind_proxies(site, settings.trusted_proxies), connections, metrics, settings.drain)
     app.state.closing = lambda: server.leaving  # open streams end when the server drains
     platform.leaves(lambda: server.leaving)
     platform.start()
