@@ -78,6 +78,19 @@ def _hosts(value: Any) -> Any:
     return hosts
 
 
+def _proxies(value: Any) -> Any:
+    proxies = [text.strip() for text in value.split(",") if text.strip()] if isinstance(value, str) else value
+    for text in proxies if isinstance(proxies, list) else ():
+        try:
+            everyone = text == "*" or ipaddress.ip_network(text).prefixlen == 0
+        except ValueError:
+            example = "addresses, or networks without host bits, such as 10.0.7.4 or 10.244.0.0/16"
+            raise ValueError(f"expected {example}, separated by ',', got '{text}'") from None
+        if everyone:
+            raise ValueError(f"expected only your proxies, because everyone else could forge an address, got '{text}'")
+    return proxies
+
+
 def _host(value: str) -> str:
     try:
         return str(ipaddress.IPv4Address(value))
@@ -177,6 +190,11 @@ class Settings(BaseSettings):
     log: Literal["text", "json"] = Field("text", description="Format of log lines, of stages too: `text`, or one JSON object per line.")
     home: Path = Field(Path("var/eyas"), description="Folder of all state that is not stored elsewhere.")
     host: Annotated[str, AfterValidator(_host)] = Field("127.0.0.1", description="Address to listen on.")
+    trusted_proxies: Annotated[list[str], NoDecode, BeforeValidator(_proxies)] = Field(
+        default_factory=list,
+        description="Addresses and networks (CIDR) of proxies whose X-Forwarded-Proto and X-Forwarded-For are believed, separated by ','; "
+        "none if absent.",
+    )
     port: int | None = Field(None, ge=0, le=65535, description="Port of the API: 8080, or a free port if 8080 is taken.")
     metrics_port: int | None = Field(None, ge=0, le=65535, description="Port of /metrics: 9090, or a free port if 9090 is taken.")
     data_roots: Annotated[list[str], NoDecode, BeforeValidator(_paths)] = Field(

@@ -7,6 +7,7 @@ token is exempt, not even an admin's: an operator's script that loops stalls oth
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import time
 from collections.abc import Callable
@@ -66,7 +67,7 @@ class RateLimit:
     online: float = 0
     recommender: float = 0
     failures: float = 0
-    """Requests with an unknown token, per client address."""
+    """Requests with an unknown token, per client address (IPv6: per /64)."""
 
 
 BURST = {"control": 20, "online": 5, "recommender": 5, "failures": 10}
@@ -140,12 +141,21 @@ class RateLimits:
     def count_failure(self, address: str) -> None:
         """Counts a request with an invalid token from the address."""
         if self._failures is not None:
-            self._failures.spend(address, 1)
+            self._failures.spend(_client(address), 1)
 
     def check_failures(self, address: str) -> None:
-        if self._failures is not None and (wait := self._failures.wait(address)):
+        if self._failures is not None and (wait := self._failures.wait(_client(address))):
             reason = "too many requests with unknown tokens from this address"
             raise _too_fast("failures", reason, "EYAS_FAILURE_RATE", wait)
+
+
+def _client(address: str) -> str:
+    """Returns the key of a client: its IPv4 address, or its IPv6 network, because one client can use all addresses of a /64."""
+    try:
+        ip = ipaddress.IPv6Address(address)
+    except ValueError:
+        return address
+    return str(ip.ipv4_mapped or ipaddress.IPv6Network((int(ip), 64), strict=False))
 
 
 def _buckets(kind: str, per_second: float, clock: Callable[[], float]) -> Buckets | None:

@@ -63,7 +63,11 @@ class Site:
             await self._api(scope, receive, send)
             return
 
-        scope.setdefault("state", {}).update(api=self._api, online=self._online, image_hosts=self._image_hosts, provider=self._provider)
+        async def api(inner_scope: Scope, receive: Receive, send: Send) -> None:
+            """Keeps the address of the browser, by which the API limits unknown tokens."""
+            await self._api({**inner_scope, "client": scope.get("client")}, receive, send)
+
+        scope.setdefault("state", {}).update(api=api, online=self._online, image_hosts=self._image_hosts, provider=self._provider)
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

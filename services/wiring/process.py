@@ -26,6 +26,7 @@ from services.settings import Settings, read_secret, strange
 from services.wiring.draining import DrainingServer
 from services.wiring.http_server import connection_limit
 from services.wiring.platform import Platform
+from services.wiring.proxies import behind_proxies
 from shared.datafiles import is_object
 from shared.telemetry import logs
 
@@ -65,7 +66,7 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     online = HERE if platform.gateway else settings.gateway_url
     provider = platform.provider if settings.oidc_client_id else None
     site = Site(app, online, settings.image_hosts, provider) if platform.parts else app
-    server = DrainingServer(site, connections, metrics, settings.drain)
+    server = DrainingServer(behind_proxies(site, settings.trusted_proxies), connections, metrics, settings.drain)
     app.state.closing = lambda: server.leaving  # open streams end when the server drains
     platform.leaves(lambda: server.leaving)
     platform.start()

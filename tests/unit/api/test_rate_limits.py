@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.api.rate_limits import BULK, BURST, FREE, HEAVY, RUN, WRITE, Buckets, RateLimit, RateLimits
+from services.api.rate_limits import BULK, BURST, FREE, HEAVY, RUN, WRITE, Buckets, RateLimit, RateLimits, TooFast
 from shared.telemetry import metrics
 from tests.support.api_world import World, document
 
@@ -228,6 +228,17 @@ def test_a_flood_of_unknown_tokens_asks_the_database_no_more(limited, clock, pro
     clock.time += 1
     assert new.get("/v1/whoami").status_code == 200
     assert world.stranger.get("/v1/whoami").status_code == 401  # without a token nothing is looked up
+
+
+def test_addresses_that_one_client_can_choose_count_together(clock):
+    limits = RateLimits(RateLimit(failures=0.1), clock)
+    for address in ("203.0.113.7", "2001:db8:0:1::1", "proxy-7"):
+        limits.count_failure(address)
+    for same in ("203.0.113.7", "::ffff:203.0.113.7", "2001:db8:0:1::1", "2001:db8:0:1:ffff::2", "proxy-7"):
+        with pytest.raises(TooFast):
+            limits.check_failures(same)
+    for other in ("203.0.113.8", "::ffff:203.0.113.8", "2001:db8:0:2::1", "proxy-8"):
+        limits.check_failures(other)
 
 
 def test_a_token_that_is_revoked_is_not_taken_for_a_good_one(limited):

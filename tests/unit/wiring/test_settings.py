@@ -37,6 +37,29 @@ def test_families_are_modules_between_commas(monkeypatch):
     assert Settings.read({}).families == []
 
 
+def test_trusted_proxies_are_addresses_and_networks_between_commas(monkeypatch):
+    assert Settings.read({}).trusted_proxies == []
+    monkeypatch.setenv("EYAS_TRUSTED_PROXIES", "10.0.7.4, 10.244.0.0/16,fd00::/8,::1,")
+    assert Settings.read({}).trusted_proxies == ["10.0.7.4", "10.244.0.0/16", "fd00::/8", "::1"]
+
+
+def test_trusted_proxies_that_are_no_proxies_are_refused_in_one_line(monkeypatch, subtests):
+    for wrong in ("ingress.example", "10.0.7.4/8", "10.0.7", "10.0.7.4:80", "fd00::/129", "[::1]"):
+        with subtests.test(wrong=wrong):
+            monkeypatch.setenv("EYAS_TRUSTED_PROXIES", f"10.0.7.4,{wrong}")
+            with pytest.raises(Invalid) as caught:
+                Settings.read({})
+            example = "addresses, or networks without host bits, such as 10.0.7.4 or 10.244.0.0/16"
+            assert str(caught.value) == f"EYAS_TRUSTED_PROXIES: expected {example}, separated by ',', got '{wrong}'"
+    for everyone in ("*", "0.0.0.0/0", "::/0"):
+        with subtests.test(everyone=everyone):
+            monkeypatch.setenv("EYAS_TRUSTED_PROXIES", f"10.0.7.4,{everyone}")
+            with pytest.raises(Invalid) as caught:
+                Settings.read({})
+            reason = "because everyone else could forge an address"
+            assert str(caught.value) == f"EYAS_TRUSTED_PROXIES: expected only your proxies, {reason}, got '{everyone}'"
+
+
 def test_data_roots_are_paths_between_colons(monkeypatch):
     monkeypatch.setenv("EYAS_DATA_ROOTS", "/a:b c::/d")
     assert Settings.read({}).data_roots == ["/a", "b c", "/d"]
