@@ -16,6 +16,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a
 Key = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$")]
 Size = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([KMGTP]i?|m)?$")]
 Repository = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([._/:-]+[a-z0-9]+)*$")]
+Host = Annotated[str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$", max_length=253)]
+"""DNS name, or empty."""
 Amount = str | int | float
 Labels = dict[str, str]
 
@@ -196,6 +198,37 @@ class ByQueue(Autoscaling):
     milliseconds: int = Field(5, ge=1, description="Target of the mean wait of a request, in milliseconds.")
 
 
+class Ingress(Values):
+    """An Ingress with TLS. It needs `trustedProxies` and `networkPolicies.proxies`."""
+
+    enabled: bool = Field(False, description="Whether the chart creates the Ingress.")
+    host: Host = Field("", description="Name that clients use, such as eyas.example.com; each part needs its own.")
+    class_name: Name = Field("", description="IngressClass; the cluster's default class if empty.")
+    tls_secret: Name = Field("", description="Secret with the certificate of the host (type kubernetes.io/tls).")
+    annotations: Labels = Field({}, description="Annotations, such as those of cert-manager or of the controller.")
+
+
+class Listener(Values):
+    name: Name = Field("", description="Name of the Gateway.")
+    namespace: Name = Field("", description="Namespace of the Gateway; the namespace of the release if empty.")
+    section_name: Name = Field("", description="Name of its HTTPS listener, which has the certificate of the host.")
+
+
+class HttpRoute(Values):
+    """An HTTPRoute (Gateway API v1, whose CRDs must be installed) to a Gateway that terminates TLS. It needs `trustedProxies` and
+    `networkPolicies.proxies`."""
+
+    enabled: bool = Field(False, description="Whether the chart creates the HTTPRoute.")
+    host: Host = Field("", description="Name that clients use, such as eyas.example.com; each part needs its own.")
+    parent_refs: list[Listener] = Field([], description="HTTPS listeners of Gateways: [{ name: public, namespace: edge, sectionName: https }].")
+    timeout: str = Field(
+        "",
+        pattern=r"^([0-9]{1,5}(h|m|s|ms)){0,4}$",
+        description="Maximum time of a request, with its stream; no limit if 0s. If empty, the Gateway decides.",
+    )
+    annotations: Labels = Field({}, description="Annotations of the HTTPRoute.")
+
+
 class Control(Values):
     """The control plane."""
 
@@ -205,6 +238,8 @@ class Control(Values):
     image_hosts: list[Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?$")]] = Field(
         [], description="Hosts from which the console shows pictures of items over https."
     )
+    ingress: Ingress = Ingress()
+    http_route: HttpRoute = HttpRoute(timeout="0s")
     resources: Resources = Resources(requests={"cpu": "200m", "memory": "384Mi"}, limits={"memory": "1Gi"})
 
 
@@ -213,6 +248,8 @@ class Gateway(Values):
 
     replicas: int = Field(1, ge=1, description="Number of gateways.")
     autoscaling: ByCpu = ByCpu()
+    ingress: Ingress = Ingress()
+    http_route: HttpRoute = HttpRoute()
     resources: Resources = Resources(requests={"cpu": "200m", "memory": "256Mi"}, limits={"memory": "1Gi"})
 
 
@@ -375,6 +412,10 @@ class Policies(Values):
         "[{ namespaceSelector: { matchLabels: { kubernetes.io/metadata.name: shop } } }]; all pods: [{ namespaceSelector: {} }]. "
         "Clients also need a token.",
     )
+    proxies: list[Peer] = Field(
+        [],
+        description="Peers that are ingress controllers or Gateways: they may connect to the parts that have an Ingress or an HTTPRoute.",
+    )
     prometheus: list[Peer] = Field(
         [Peer(namespaceSelector=Selector(), podSelector=Selector(matchLabels={"app.kubernetes.io/name": "prometheus"}))],
         description="Peers that may read metrics.",
@@ -518,6 +559,11 @@ class Chart(Values):
     control: Control = Control()
     gateway: Gateway = Gateway()
     rates: Rates = Rates()
+    trusted_proxies: list[Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:]+(/[1-9][0-9]{0,2})?$")]] = Field(
+        [],
+        description="Addresses and networks (CIDR) of the TLS proxies in front of control plane and gateways: only their X-Forwarded-Proto "
+        "and X-Forwarded-For are believed.",
+    )
     log: Literal["text", "json"] = Field("text", description="Format of log lines, of stages too: `text`, or one JSON object per line.")
     triton: Triton = Triton()
     jobs: Jobs = Jobs()

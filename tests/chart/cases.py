@@ -71,6 +71,38 @@ CASES: dict[str, dict[str, Any]] = {
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
     },
 }
+EXPOSED: dict[str, Any] = {
+    "trustedProxies": ["10.244.0.0/16", "fd00::7"],
+    "networkPolicies": {
+        "proxies": [
+            {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "edge"}},
+                "podSelector": {"matchLabels": {"app.kubernetes.io/name": "ingress"}},
+            }
+        ]
+    },
+    "control": {
+        "ingress": {
+            "enabled": True,
+            "host": "eyas.example.com",
+            "className": "nginx",
+            "tlsSecret": "console-tls",
+            "annotations": {"cert-manager.io/cluster-issuer": "public"},
+        },
+        "httpRoute": {
+            "enabled": True,
+            "host": "eyas.example.com",
+            "parentRefs": [{"name": "public", "namespace": "edge", "sectionName": "https"}, {"name": "inside", "sectionName": "tls"}],
+            "annotations": {"owner": "platform"},
+        },
+    },
+    "gateway": {
+        "ingress": {"enabled": True, "host": "recommend.example.com", "tlsSecret": "gateway-tls"},
+        "httpRoute": {"enabled": True, "host": "recommend.example.com", "parentRefs": [{"name": "public", "sectionName": "https"}]},
+    },
+}
+"""An Ingress and an HTTPRoute for each part."""
+CASES["exposed"] = EXPOSED
 _FILE = StoredSpec("file:///var/lib/eyas/artifacts", File(sha256="ab" * 32, size=1))
 
 

@@ -1,4 +1,4 @@
-"""Kinds of the Prometheus operator and of cert-manager as far as the chart uses them, by their documented fields: others are refused.
+"""Kinds of the Prometheus operator, of cert-manager and of the Gateway API as far as the chart uses them, by their documented fields: others are refused.
 
 Their own schemas come with these operators: they are not tried here.
 """
@@ -29,7 +29,39 @@ _RULE = _closed(
 _GROUP = _closed(["name", "rules"], name={"type": "string"}, interval=_DURATION, rules={"type": "array", "minItems": 1, "items": _RULE})
 _TARGETS = {"type": "array", "items": {"type": "string"}}
 _ENDPOINT = _closed(["port"], port={"type": "string"}, path={"type": "string"}, interval=_DURATION)
+_LABEL = {"type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
+_SUBDOMAIN = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"}
+_OBJECT_NAME = {"type": "string", "minLength": 1, "maxLength": 253}
+_PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
+_GATEWAY_DURATION = {"type": "string", "pattern": "^([0-9]{1,5}(h|m|s|ms)){1,4}$"}
+_HTTP_RULE = _closed(
+    [],
+    matches={
+        "type": "array",
+        "maxItems": 64,
+        "items": _closed(
+            [],
+            path=_closed(
+                [],
+                type={"enum": ["Exact", "PathPrefix", "RegularExpression"]},
+                value={"type": "string", "maxLength": 1024, "pattern": "^/"},
+            ),
+        ),
+    },
+    backendRefs={"type": "array", "maxItems": 16, "items": _closed(["name", "port"], name=_OBJECT_NAME, namespace=_LABEL, port=_PORT)},
+    timeouts=_closed([], request=_GATEWAY_DURATION, backendRequest=_GATEWAY_DURATION),
+)
 _SPECS = {
+    "HTTPRoute": _closed(
+        ["parentRefs", "hostnames", "rules"],
+        parentRefs={
+            "type": "array",
+            "maxItems": 32,
+            "items": _closed(["name"], name=_OBJECT_NAME, namespace=_LABEL, sectionName=_SUBDOMAIN, port=_PORT),
+        },
+        hostnames={"type": "array", "maxItems": 16, "items": _SUBDOMAIN},
+        rules={"type": "array", "minItems": 1, "maxItems": 16, "items": _HTTP_RULE},
+    ),
     "PrometheusRule": _closed(["groups"], groups={"type": "array", "items": _GROUP}),
     "PodMonitor": _closed(
         ["selector", "podMetricsEndpoints"],
@@ -64,11 +96,11 @@ _SPECS = {
 
 
 def is_custom(one: dict[str, Any]) -> bool:
-    return one["apiVersion"] in ("monitoring.coreos.com/v1", "cert-manager.io/v1")
+    return one["apiVersion"] in ("monitoring.coreos.com/v1", "cert-manager.io/v1", "gateway.networking.k8s.io/v1")
 
 
 def validate(one: dict[str, Any]) -> None:
-    metadata = _closed(["name", "labels"], name={"type": "string"}, labels=_TEXTS)
+    metadata = _closed(["name", "labels"], name={"type": "string"}, labels=_TEXTS, annotations=_TEXTS)
     whole = _closed(
         ["apiVersion", "kind", "metadata", "spec"],
         apiVersion={"type": "string"},

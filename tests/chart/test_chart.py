@@ -43,9 +43,9 @@ def test_every_kubernetes_understands_every_object(case: str, subtests: pytest.S
                 kubernetes_validate.validate(one, version, strict=True)
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "PodMonitor"])
-def test_an_unknown_field_is_noticed(kind: str) -> None:
-    one = next(one for one in template(**CASES["everything"]) if one["kind"] == kind)
+@pytest.mark.parametrize(("case", "kind"), [("everything", "Deployment"), ("everything", "PodMonitor"), ("exposed", "HTTPRoute")])
+def test_an_unknown_field_is_noticed(case: str, kind: str) -> None:
+    one = next(one for one in template(**CASES[case]) if one["kind"] == kind)
     one["spec"]["replica"] = 3
     with pytest.raises((kubernetes_validate.ValidationError, jsonschema.ValidationError)):
         crds.validate(one) if crds.is_custom(one) else kubernetes_validate.validate(one, VERSIONS[-1], strict=True)

@@ -133,6 +133,24 @@ def test_nobody_may_ask_until_an_installation_says_who(tmp_path: Path) -> None:
     assert "networkPolicies.clients" in notes
 
 
+@pytest.mark.requirement("C-07")
+def test_proxies_reach_the_parts_that_have_an_ingress_or_a_route(tmp_path: Path) -> None:
+    proxy = {"namespaceSelector": {}, "podSelector": {"matchLabels": STRANGER}}
+    ingress = {"enabled": True, "host": "eyas.example.com", "tlsSecret": "tls"}
+    route = {"enabled": True, "host": "eyas.example.com", "parentRefs": [{"name": "public", "sectionName": "https"}]}
+    values = {"trustedProxies": ["10.244.0.0/16"], "networkPolicies": {"proxies": [proxy]}}
+    for exposed, parts in (
+        ({}, set()),
+        ({"control": {"ingress": ingress}}, {"control"}),
+        ({"control": {"httpRoute": route}}, {"control"}),
+        ({"gateway": {"httpRoute": route}}, {"gateway"}),
+        ({"control": {"ingress": ingress}, "gateway": {"ingress": ingress | {"host": "recommend.example.com"}}}, {"control", "gateway"}),
+    ):
+        objects = template(**values, **exposed)
+        reached = {edge for edge in edges(objects, pods_of(objects, tmp_path)) if edge[0] == "stranger"}
+        assert reached == {("stranger", part, 8080) for part in parts}
+
+
 def test_stages_ask_the_store_of_artifacts_alone_where_it_is(tmp_path: Path) -> None:
     store = {"namespaceSelector": {}, "podSelector": {"matchLabels": STRANGER}}
     objects = template(

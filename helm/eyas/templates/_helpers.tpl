@@ -212,6 +212,10 @@ securityContext:
 - name: EYAS_{{ upper $name }}_RATE
   value: {{ $value | int64 | quote }}
 {{- end }}
+{{- with .Values.trustedProxies }}
+- name: EYAS_TRUSTED_PROXIES
+  value: {{ join "," . | quote }}
+{{- end }}
 {{- end }}
 
 {{- /* The certificates of one side of the connections to Triton, as a volume and its mount: (list $ "client") */ -}}

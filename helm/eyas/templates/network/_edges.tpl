@@ -59,3 +59,13 @@ spec:
   ports: [{ port: {{ $port }}, protocol: TCP }]
 {{- end }}
 {{- end }}
+
+{{- /* Peers that may connect to the API of a part: (list $ "control"). Proxies are peers of a part with an Ingress or an HTTPRoute. */ -}}
+{{- define "eyas.callers" -}}
+{{- $net := (index . 0).Values.networkPolicies -}}
+{{- $values := get (index . 0).Values (index . 1) -}}
+{{- $exposed := or $values.ingress.enabled $values.httpRoute.enabled -}}
+{{- with concat $net.clients (ternary $net.proxies list $exposed) }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
