@@ -44,6 +44,9 @@ class AuditExporter:
     def step(self) -> None:
         if self._retry_at is None or self._clock.now() >= self._retry_at:
             self._export()
+
+    def measure(self) -> None:
+        """Exports the metrics, in every control plane: they also rise if none exports."""
         waiting, oldest = self._outbox.backlog()
         metrics.AUDIT_WAITING.set(waiting)
         metrics.AUDIT_AGE.set(0.0 if oldest is None else (self._clock.now() - oldest).total_seconds())
@@ -73,7 +76,10 @@ class AuditExporter:
         return entries
 
     def _line(self, entry: Audited) -> bytes:
-        fields = {"id": f"{self._installation}-{entry.seq}"} | asdict(entry) | {"at": entry.at.isoformat()}
+        """The id has the entry's time, because numbers are used again after a restore."""
+        fields = (
+            {"id": f"{self._installation}-{entry.seq}-{round(entry.at.timestamp() * 1e6)}"} | asdict(entry) | {"at": entry.at.isoformat()}
+        )
         return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 

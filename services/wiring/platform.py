@@ -237,7 +237,7 @@ class Platform:
         self._loops.append(Loop("overdue versions", [collector.export_overdue], _EXPORT_OVERDUE))
         exporter = parts.audit_exporter(settings, state, undo)
         if exporter is not None:
-            self._loops.append(Loop("audit export", _by_one(replica, "audit export", exporter.step), 1.0))
+            self._loops.append(Loop("audit export", [*_by_one(replica, "audit export", exporter.step), exporter.measure], 1.0))
         every = timedelta(minutes=settings.compact_every) if settings.compact_every else None
         steps: list[Callable[[], object]] = [
             Compactor(state.recommenders, state.days, state.artifacts, executor, state.clock, every, state.forgotten).step
