@@ -190,7 +190,9 @@ class HttpRoute(Values):
 
     enabled: bool = Field(False, description="Whether the chart creates the HTTPRoute.")
     host: Host = Field("", description="Name that clients use, such as eyas.example.com; each part needs its own.")
-    parent_refs: list[Listener] = Field([], description="HTTPS listeners of Gateways: [{ name: public, namespace: edge, sectionName: https }].")
+    parent_refs: list[Listener] = Field(
+        [], description="HTTPS listeners of Gateways: [{ name: public, namespace: edge, sectionName: https }]."
+    )
     timeout: str = Field(
         "",
         pattern=r"^([0-9]{1,5}(h|m|s|ms)){0,4}$",

@@ -1,6 +1,6 @@
-"""Kinds of the Prometheus operator, of cert-manager and of the Gateway API as far as the chart uses them, by their documented fields: others are refused.
+"""Kinds of the Prometheus operator, cert-manager and the Gateway API as far as the chart uses them. Other fields are refused.
 
-Their own schemas come with these operators: they are not tried here.
+The fields are the documented ones. The full schemas come with these operators: they are not tried here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ _GROUP = _closed(["name", "rules"], name={"type": "string"}, interval=_DURATION,
 _TARGETS = {"type": "array", "items": {"type": "string"}}
 _ENDPOINT = _closed(["port"], port={"type": "string"}, path={"type": "string"}, interval=_DURATION)
 _LABEL = {"type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
-_SUBDOMAIN = {"type": "string", "minLength": 1, "maxLength": 253, "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"}
+_SUBDOMAIN = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 253,
+    "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+}
 _OBJECT_NAME = {"type": "string", "minLength": 1, "maxLength": 253}
 _PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
 _GATEWAY_DURATION = {"type": "string", "pattern": "^([0-9]{1,5}(h|m|s|ms)){1,4}$"}
