@@ -1,6 +1,6 @@
-"""Kinds of the Prometheus operator, of cert-manager and of the Gateway API as far as the chart uses them, by their documented fields: others are refused.
+"""Kinds of the Prometheus operator, cert-manager and the Gateway API as far as the chart uses them. Other fields are refused.
 
-Their own schemas come with these operators: they are not tried here.
+The fields are the documented ones. The full schemas come with these operators: they are not tried here.
 """
 
 from __future__ import annotations
