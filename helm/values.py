@@ -88,7 +88,7 @@ class Features(Values):
 
 
 class GroupRole(Values):
-    role: Literal["client", "viewer", "operator", "admin"] = Field("viewer", description="Role of the group.")
+    role: Literal["client", "viewer", "operator", "admin"] = Field(description="Role of the group.")
     recommenders: list[Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]] | None = Field(
         None, min_length=1, description="Scope; null for all recommenders."
     )
@@ -432,8 +432,8 @@ class Policies(Values):
     features: Edge = Field(Edge(ports=[6379]), description="Redis server of features.existingSecret.")
     objects: Edge = Field(Edge(ports=[443]), description="Object store of data.existingSecret, for control plane and stages.")
     artifacts: Edge = Field(Edge(ports=[443]), description="Object store of artifacts.url, for control plane, gateways and stages.")
-    oidc: Edge = Field(Edge(ports=[443]), description="Identity provider of oidc.issuer, for control plane and gateways.")
-    audit_export: Edge = Field(Edge(ports=[443]), description="Collector of auditExport.url, for control plane.")
+    oidc: Edge = Field(Edge(ports=[443]), description="Identity provider of oidc.issuer; name its port if it is another.")
+    audit_export: Edge = Field(Edge(ports=[443]), description="Collector of auditExport.url; name its port if it is another.")
     sources: Edge = Field(Edge(ports=[5432]), description="Databases of data.databases, for control plane and stages.")
     backups: Edge = Field(Edge(ports=[443]), description="Object store of backup.bucket.")
 

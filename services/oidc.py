@@ -36,8 +36,17 @@ USABLE = 24 * 3600.0
 PAUSE = 10.0
 """Seconds between two reads: JWTs with unknown keys must not flood the provider."""
 _PATIENCE = 5.0
+_ACCEPT = {"Accept": "application/json"}
 _MOST_GROUPS = 1000
-_VERIFIER = jws.JWSRegistry(algorithms=list(ALGORITHMS))
+_EXCHANGES = 8
+"""Sign-ins whose code is exchanged at the same time: anybody can begin one."""
+
+
+class _Verifier(jws.JWSRegistry):
+    max_header_length = 16 << 10  # some providers send certificates
+
+
+_VERIFIER = _Verifier(algorithms=list(ALGORITHMS), strict_check_header=False)
 
 
 @dataclass(frozen=True)
@@ -70,17 +79,21 @@ class OidcProvider:
         self._fresh, self._pause = fresh, pause
         self._provider: _Provider | None = None
         self._reading = threading.Lock()
+        self._exchanges = 0
         self._next_read = 0.0
         self._outages = Outages(log, QUIET)
 
     def identity(self, text: str, nonce: str | None = None) -> Identity:
         claims = self._verified(text)
-        audiences = [name for name in (self._config.audience, self._config.client_id) if name is not None]
-        self._check(claims, audiences)
+        audiences = (self._config.client_id,) if nonce is not None else (self._config.audience, self._config.client_id)
+        self._check(claims, [name for name in audiences if name is not None])
         if nonce is not None and claims.get("nonce") != nonce:
             raise _refused("nonce", "belongs to another sign-in: sign in again")
+        try:
+            expires_at = datetime.fromtimestamp(claims["exp"], UTC)
+        except (OverflowError, ValueError, OSError):
+            raise _refused("claims", "has an invalid claim 'exp'") from None
         subject = hashlib.sha256(f"{claims['iss']}\n{claims['sub']}".encode()).hexdigest()[:24]
-        expires_at = datetime.fromtimestamp(claims["exp"], UTC)
         return Identity(f"oidc-{subject}", self._name(claims), self._groups(claims), expires_at)
 
     def authorization_url(self, state: str, nonce: str, verifier: str) -> str:
@@ -98,13 +111,24 @@ class OidcProvider:
         endpoint: str = self._current().metadata["authorization_endpoint"]
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
-    def exchange(self, code: str, verifier: str) -> str:
+    async def exchange(self, code: str, verifier: str) -> str:
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._config.redirect_url, "code_verifier": verifier}
         client_id, secret = self._config.client_id or "", self._config.client_secret
         auth = httpx.BasicAuth(*(urlencode({"": part})[1:] for part in (client_id, secret))) if secret else None
-        answer = self._request(
-            "POST", self._current().metadata["token_endpoint"], data=form if auth else form | {"client_id": client_id}, auth=auth
-        )
+        provider = self._provider  # read before, for the address of the sign-in: this method must not wait for a read
+        if provider is None:
+            raise Unavailable("the identity provider does not answer: try again later")
+        if self._exchanges >= _EXCHANGES:
+            raise Unavailable("too many sign-ins at the same time: try again later")
+        self._exchanges += 1
+        try:
+            async with httpx.AsyncClient(timeout=_PATIENCE, headers=_ACCEPT, auth=auth) as client:
+                data = form if auth else form | {"client_id": client_id}
+                answer = _body(await client.post(provider.metadata["token_endpoint"], data=data), {200, 400, 401})
+        except httpx.HTTPError as error:
+            raise _away(error) from None
+        finally:
+            self._exchanges -= 1
         text = answer.get("id_token")
         if not isinstance(text, str):
             fault = re.sub(r"[^a-z_]", "", str(answer.get("error", "no ID token"))[:60])
@@ -122,12 +146,12 @@ class OidcProvider:
                     "algorithm", f"has the algorithm {str(algorithm)[:20]!r}: expected a signature by a public key, such as RS256"
                 )
             keys = self._keys(header.get("kid"))
-            return dict(jwt.decode(text, keys, algorithms=list(ALGORITHMS)).claims)
+            return dict(jwt.decode(text, keys, registry=_VERIFIER).claims)
         except errors.InvalidKeyIdError:
             raise _refused("key", "is signed with a key that the provider does not publish") from None
         except errors.BadSignatureError:
             raise _refused("signature", "has a wrong signature") from None
-        except (errors.JoseError, ValueError):
+        except (errors.JoseError, ValueError, TypeError, AttributeError, KeyError):  # a header may have any JSON
             raise _refused("malformed", "cannot be read") from None
 
     def _check(self, claims: dict[str, Any], audiences: list[str]) -> None:
@@ -186,28 +210,48 @@ class OidcProvider:
         return provider
 
     def _read(self) -> _Provider:
-        metadata = self._request("GET", f"{self._config.issuer.rstrip('/')}/.well-known/openid-configuration")
+        metadata = self._request(f"{self._config.issuer.rstrip('/')}/.well-known/openid-configuration")
         if metadata.get("issuer") != self._config.issuer:
             raise Unavailable(f"the provider calls itself {str(metadata.get('issuer'))[:200]!r}: EYAS_OIDC_ISSUER is another")
         for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
             if not is_protected(str(metadata.get(name, ""))):
                 raise Unavailable(f"the provider's {name} is not an https address")
-        document = self._request("GET", metadata["jwks_uri"])
-        try:
-            keys = KeySet([key for key in KeySet.import_key_set(document) if key.key_type != "oct"])  # type: ignore[arg-type]
-        except (errors.JoseError, KeyError, TypeError, ValueError) as error:
-            raise Unavailable(f"the provider's keys cannot be read: {type(error).__name__}") from None
+        keys = _keys_of(self._request(metadata["jwks_uri"]))
         return _Provider(metadata, keys, time.monotonic())
 
-    def _request(self, method: str, url: str, **content: Any) -> dict[str, Any]:
+    def _request(self, url: str) -> dict[str, Any]:
         try:
-            answer = httpx.request(method, url, timeout=_PATIENCE, headers={"Accept": "application/json"}, **content)
-            body = answer.json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise Unavailable(f"the identity provider does not answer: {type(error).__name__}") from None
-        if answer.status_code >= 500 or not isinstance(body, dict) or (method == "GET" and answer.status_code != 200):
-            raise Unavailable(f"the identity provider answers with status {answer.status_code}")
-        return body
+            return _body(httpx.get(url, timeout=_PATIENCE, headers=_ACCEPT), {200})
+        except httpx.HTTPError as error:
+            raise _away(error) from None
+
+
+def _body(answer: httpx.Response, statuses: set[int]) -> dict[str, Any]:
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    if answer.status_code not in statuses or not isinstance(body, dict):
+        raise Unavailable(f"the identity provider answers with status {answer.status_code} in place of JSON with {min(statuses)}")
+    return body
+
+
+def _away(error: httpx.HTTPError) -> Unavailable:
+    return Unavailable(f"the identity provider does not answer: {type(error).__name__}")
+
+
+def _keys_of(document: dict[str, Any]) -> KeySet:
+    """Skips keys that cannot verify signatures here, and secrets."""
+    keys: list[Any] = []
+    listed = document.get("keys")
+    for data in listed if isinstance(listed, list) else []:
+        try:
+            keys += [key for key in KeySet.import_key_set({"keys": [data]}) if key.key_type != "oct"]
+        except Exception as error:  # the library raises errors of several kinds for keys of other kinds
+            log.debug("identity provider: key is not usable error=%s", type(error).__name__)
+    if not keys:
+        raise Unavailable("the provider's keys cannot be read")
+    return KeySet(keys)
 
 
 _CLAIMS = {

@@ -37,7 +37,7 @@ _SECRETS = frozenset(
 """Settings whose text no message repeats: secrets, and addresses, which may contain a password by mistake."""
 _ORIGIN = re.compile(r"https?://[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?(:[0-9]{1,5})?")
 _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
-_COLLECTOR = re.compile(r"https?://[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?(:[0-9]{1,5})?(/[^\s?#@]*)?")
+_COLLECTOR = re.compile(r"https?://[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*(:[0-9]{1,5})?(/[^\s?#@]*)?")
 _NATS = re.compile(r"(nats|tls)://[^\s/,]+")
 _REDIS = re.compile(r"rediss?://[^\s/,]+(/[0-9]{1,4})?")
 _OTHERS = frozenset(
@@ -130,7 +130,7 @@ def _features(value: Any) -> Any:
 
 
 def _issuer(value: str) -> str:
-    if not is_protected(value):
+    if not is_protected(value) or set(value) & set("?#"):
         raise ValueError("expected https://HOST[/PATH], exactly as the provider writes it (http only for 127.0.0.1 and localhost)")
     return value
 
@@ -142,18 +142,26 @@ def _origin(value: str) -> str:
 
 
 def _audit_export(value: str) -> str:
-    if not value.startswith("/") and not _COLLECTOR.fullmatch(value):
-        raise ValueError("expected an absolute path, or http(s)://HOST[:PORT][/PATH] without a user or a query")
+    is_path = value.startswith("/") and not value.endswith("/")
+    if not is_path and not _COLLECTOR.fullmatch(value):
+        raise ValueError("expected an absolute path of a file, or http(s)://HOST[:PORT][/PATH] without a user or a query")
     return value
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name is there twice")
+    return values
 
 
 def _json_object(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        return json.loads(value, object_pairs_hook=_without_duplicates)
     except ValueError:
-        raise ValueError('expected JSON such as {"GROUP": {"role": "viewer"}}') from None
+        raise ValueError('expected JSON such as {"GROUP": {"role": "viewer"}}, each group once') from None
 
 
 def _replica(value: str) -> str:
@@ -259,9 +267,9 @@ class Settings(BaseSettings):
     oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = Field(
         None, description="OpenID Connect provider whose JWTs are accepted, such as https://sso.example.com/realms/ml; none if absent."
     )
-    oidc_audience: str | None = Field(None, description="Audience of the provider's JWTs that the API accepts.")
+    oidc_audience: str | None = Field(None, min_length=1, description="Audience of the provider's JWTs that the API accepts.")
     oidc_client_id: str | None = Field(
-        None, description="Client of the provider for the sign-in to the console; no such sign-in if absent."
+        None, min_length=1, description="Client of the provider for the sign-in to the console; no such sign-in if absent."
     )
     oidc_client_secret_file: Path | None = Field(None, description="File with the client's secret; none for a public client.")
     oidc_scopes: str = Field("openid email profile", description="Scopes of the sign-in, such as `openid email groups`.")
@@ -305,7 +313,11 @@ class Settings(BaseSettings):
 
     def _check_oidc(self) -> None:
         if self.oidc_issuer is None:
-            used = [name for name in ("oidc_audience", "oidc_client_id", "oidc_roles") if getattr(self, name)]
+            used = [
+                name
+                for name in ("oidc_audience", "oidc_client_id", "oidc_client_secret_file", "oidc_roles", "console_url")
+                if getattr(self, name)
+            ]
             if used:
                 raise ValueError(f"{_PREFIX}{used[0].upper()} needs the provider: set EYAS_OIDC_ISSUER")
             return

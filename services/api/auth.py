@@ -65,10 +65,10 @@ class Auth:
                 later = {"Retry-After": "1"} if error.status == 503 else None
                 await problem(error.kind, error.status, _UNKNOWABLE, later)(scope, receive, send)
                 return
-            scope.setdefault("state", {})["caller"] = Caller(principal, partial(self._principal, headers, address))
+            scope.setdefault("state", {})["caller"] = Caller(principal, partial(self._principal, headers, address, again=True))
         await self._app(scope, receive, send)
 
-    async def _principal(self, headers: list[str], address: str) -> Principal:
+    async def _principal(self, headers: list[str], address: str, again: bool = False) -> Principal:
         text = bearer(headers)
         credential_digest = digest(text)
         if self._credentials.is_bootstrap(credential_digest):
@@ -78,7 +78,7 @@ class Auth:
         if credential_digest not in self._accepted:
             self._limits.check_failures(address)
         try:
-            principal = await run_in_threadpool(self._credentials.principal, text)
+            principal = await run_in_threadpool(self._credentials.principal, text, again)
         except (Unauthenticated, Forbidden):
             self._accepted.pop(credential_digest, None)
             self._limits.count_failure(address)

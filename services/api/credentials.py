@@ -44,10 +44,11 @@ class Credentials:
         """Returns whether the text has the form of a credential, so that others need no lookup."""
         return token_id(text) is not None or self._is_jwt(text)
 
-    def principal(self, text: str) -> Principal:
-        """Raises Unauthenticated, or Forbidden for an identity without a role."""
+    def principal(self, text: str, again: bool = False) -> Principal:
+        """Raises Unauthenticated, or Forbidden for an identity without a role. `again`: for a stream that began with this text, whose
+        session may have been renewed since."""
         if session_id(text) is not None:
-            session = self.session(text)
+            session = self.session(text, again)
             return replace(self._of_session(session), renewable_at=session.renewable_at)
         id = token_id(text)
         if id is not None:
@@ -56,14 +57,14 @@ class Credentials:
             return self._of_identity(self._provider.identity(text))
         raise Unauthenticated("unknown", UNKNOWN)
 
-    def session(self, text: str) -> Session:
+    def session(self, text: str, again: bool = False) -> Session:
         """Returns the session with this secret, and records the first use of a renewed secret."""
         id, used, now = session_id(text), digest(text), self._clock.now()
         try:
             session = self._sessions.get(id or "")
         except NotFound:
             raise Unauthenticated("unknown", _ENDED) from None
-        if not session.accepts(used, now):
+        if not (session.is_alive(now) if again else session.accepts(used, now)):
             raise Unauthenticated("expired", _ENDED)
         if used == session.digest and session.previous_digest is not None and session.previous_until is None:
             self._sessions.confirm(session.id, used, now + OVERLAP)
@@ -72,10 +73,13 @@ class Credentials:
     def new_session(self, text: str, nonce: str | None, id: str, session_digest: str) -> Session:
         """Returns a session for the holder of a token or a JWT. Raises Invalid for a session: it cannot prolong itself."""
         now = self._clock.now()
-        if self._is_jwt(text) and self._provider is not None:
+        is_bootstrap = self.is_bootstrap(digest(text))
+        if self._provider is not None and self._is_jwt(text) and not is_bootstrap:
             identity = self._provider.identity(text, nonce)
-            return Session(id, session_digest, now, now + LIFE, identity=identity)
-        principal = OWNER if self.is_bootstrap(digest(text)) else self.principal(text)
+            # An ID token is short, but proves a sign-in. Any other JWT must not become a credential that outlives it.
+            expires_at = now + LIFE if nonce is not None else min(now + LIFE, identity.expires_at)
+            return Session(id, session_digest, now, expires_at, token_id=identity.subject_id, identity=identity)
+        principal = OWNER if is_bootstrap else self.principal(text)
         if session_id(text) is not None:
             raise Invalid("a session cannot create a session: send a token or a JWT")
         expires_at = min(now + LIFE, principal.expires_at or now + LIFE)

@@ -200,6 +200,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "get_token": {"answer": _TOKEN},
     "start_session": {"body": {"nonce": None}, "answer": {"session": "eyas_ID_SECRET", "expires_at": _AT}},
+    "end_sessions": {"answer": {"ended": 1}},
     "renew_session": {"answer": {"session": "eyas_ID_SECRET", "expires_at": _AT}},
     "list_tokens": {"answer": {"items": [_TOKEN], "next": None}},
     "recommend": {

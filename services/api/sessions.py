@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from services.api.access import HOLDER, RoleRouter
 from services.api.auth import bearer
 from services.api.dependencies import AtDoor
-from shared.domain.access import digest
+from shared.domain.access import Role, digest
 from shared.domain.errors import Invalid
 from shared.domain.ids import new_id
 from shared.domain.sessions import PREFIX, renewed_text, session_id, session_text
@@ -29,6 +29,10 @@ class NewSession(BaseModel):
 class MadeSession(BaseModel):
     session: str | None = Field(description="Secret of the session, for `Authorization: Bearer`; null if it is not renewed yet.")
     expires_at: datetime
+
+
+class EndedSessions(BaseModel):
+    ended: int = Field(description="Number of sessions that ended.")
 
 
 @room.post("/v1/sessions", HOLDER, status_code=201)
@@ -61,6 +65,12 @@ def renew_session(door: AtDoor, request: Request, response: Response) -> MadeSes
 def end_session(door: AtDoor, request: Request) -> None:
     """Ends the session: its secrets are not valid any more."""
     door.sessions.end(door.credentials.session(_session_of(request)).id)
+
+
+@room.delete("/v1/sessions/{id}", Role.ADMIN, scoped=False)
+def end_sessions(door: AtDoor, id: str) -> EndedSessions:
+    """Ends all sessions of a token or an identity, by the id that the audit log has as `token`."""
+    return EndedSessions(ended=door.sessions.end_of(id))
 
 
 def _session_of(request: Request) -> str:

@@ -88,7 +88,12 @@ async def _entered(request: Request, then: Callable[[Api], Awaitable[Response]])
         return await _to_door(request)
     api = Api(request.state.api, session, request.state.online)
     try:
-        identity = await api.get("/v1/whoami")
+        try:
+            identity = await api.get("/v1/whoami")
+        except ApiProblem as refused:
+            if refused.status != 403:
+                raise
+            return _without_role(request, refused)
         request.state.who = Who.of(identity)
         response = await then(api)
         if datetime.fromisoformat(identity["renewable_at"]) <= datetime.now(UTC):
@@ -100,6 +105,15 @@ async def _entered(request: Request, then: Callable[[Api], Awaitable[Response]])
             forget(request, response)
             return response
         return fault(request, PageFault(refused.status, _TITLES.get(refused.status, "Refused"), refused.detail, refused.errors))
+
+
+def _without_role(request: Request, refused: ApiProblem) -> Response:
+    """The user's groups have lost their role: ends the sign-in, so that another user can sign in."""
+    response = render.page(
+        request, "login.html", status=403, next="/", wrong=refused.detail, has_provider=request.state.provider is not None
+    )
+    forget(request, response)
+    return response
 
 
 async def _renew(request: Request, response: Response, api: Api) -> None:

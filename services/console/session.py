@@ -36,8 +36,8 @@ class SubmittedForm:
 
 
 def cookie(request: Request) -> str:
-    """Name of the cookie. Browsers accept the `__Host-` prefix only over https and from this host."""
-    return "__Host-eyas" if request.url.scheme == "https" else f"eyas-{request.url.port or 80}"
+    """Name of the cookie; older releases have another. Browsers accept the `__Host-` prefix only over https and from this host."""
+    return "__Host-eyas-session" if request.url.scheme == "https" else f"eyas-session-{request.url.port or 80}"
 
 
 def session_of(request: Request) -> str | None:

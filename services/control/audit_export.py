@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 import httpx
 
@@ -91,14 +92,26 @@ class AuditFile:
 
     def __call__(self, lines: bytes) -> None:
         try:
-            with self._path.open("ab+") as file:
-                if file.tell() and not _ends_with_newline(file.fileno(), file.tell()):
-                    lines = b"\n" + lines  # a process died while it wrote
-                file.write(lines)
-                file.flush()
-                os.fsync(file.fileno())
+            is_new = not self._path.exists()
+            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
+                self._append(file, lines)
+            if is_new:
+                _synchronise(self._path.parent)
         except OSError as error:
             raise Unavailable(f"{self._path}: {error.strerror or error}") from None
+
+    def _append(self, file: BinaryIO, lines: bytes) -> None:
+        size = file.seek(0, os.SEEK_END)
+        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+            lines = b"\n" + lines  # a process died while it wrote
+        try:
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            os.ftruncate(file.fileno(), size)  # the disk is full: no part of a line stays
+            raise
 
 
 class AuditCollector:
@@ -112,7 +125,7 @@ class AuditCollector:
     def __call__(self, lines: bytes) -> None:
         try:
             answer = self._client.post(self._url, content=lines)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise Unavailable(f"the collector does not answer: {type(error).__name__}") from None
         if not answer.is_success:
             raise Unavailable(f"the collector answers with status {answer.status_code}")
@@ -121,5 +134,10 @@ class AuditCollector:
         self._client.close()
 
 
-def _ends_with_newline(descriptor: int, size: int) -> bool:
-    return os.pread(descriptor, 1, size - 1) == b"\n"
+def _synchronise(folder: Path) -> None:
+    """Makes the name of a new file durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

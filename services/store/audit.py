@@ -59,7 +59,9 @@ class SqlAudit:
             return [_entry(row) for row in connection.execute(query)]
 
     def unexported(self, limit: int) -> Sequence[Audited]:
-        with self._reads.connect() as connection:
+        # On PostgreSQL a read-only transaction would see the rows from before it had the lock.
+        engine = self._engine if self._engine.dialect.name == "postgresql" else self._reads
+        with engine.connect() as connection:
             if not all_committed(connection, "audit"):
                 return []
             rows = connection.execute(select(audit).where(*_TO_EXPORT).order_by(audit.c.seq).limit(limit))

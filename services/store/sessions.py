@@ -59,6 +59,10 @@ class SqlSessions:
         with self._engine.begin() as connection:
             connection.execute(delete(sessions))
 
+    def end_of(self, token_id: str) -> int:
+        with self._engine.begin() as connection:
+            return connection.execute(delete(sessions).where(sessions.c.token_id == token_id)).rowcount
+
     def end(self, id: str) -> None:
         with self._engine.begin() as connection:
             connection.execute(delete(sessions).where(sessions.c.id == id))

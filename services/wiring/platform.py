@@ -108,6 +108,7 @@ class Platform:
         for part, contents in (("control", self.parts), ("gateway", self.gateway)):
             if contents is not None:
                 metrics.READY.labels(part).set_function(self._is_ready)
+        self._loops.append(Loop("readiness", [self._missing], 15.0))  # for `eyas_ready` where nothing probes /readyz
         for loop in self._loops:
             loop.start()
 

@@ -61,6 +61,8 @@ def _serve(settings: Settings, undo: ExitStack) -> None:
     token = _first_token(settings, home)
     listener = undo.enter_context(bind("the API", settings.port, 8080, settings.host))
     metrics = undo.enter_context(bind("/metrics", settings.metrics_port, 9090, settings.host))
+    if (settings.console_url or "").startswith("https:") and not settings.trusted_proxies:
+        log.warning("console: its cookies are not Secure, set EYAS_TRUSTED_PROXIES to the TLS proxy url=%s", settings.console_url)
     platform = Platform(settings, home, token, _data_roots(settings), undo)
     app = create_app(platform.door, platform.parts, platform.gateway)
     online = HERE if platform.gateway else settings.gateway_url

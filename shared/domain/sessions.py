@@ -35,7 +35,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Session:
-    """Stored data of a session. It belongs either to a token or to an identity."""
+    """Stored data of a session. It belongs either to a token or to an identity, whose id is `token_id`."""
 
     id: str
     digest: str
@@ -48,8 +48,11 @@ class Session:
     previous_until: datetime | None = None
     """None until the newest secret is used for the first time: its response may have been lost."""
 
+    def is_alive(self, now: datetime) -> bool:
+        return now < min(self.expires_at, self.renewed_at + IDLE)
+
     def accepts(self, digest: str, now: datetime) -> bool:
-        if now >= min(self.expires_at, self.renewed_at + IDLE):
+        if not self.is_alive(now):
             return False
         if hmac.compare_digest(digest, self.digest):
             return True

@@ -41,6 +41,9 @@ class SessionStore(Protocol):
 
     def end(self, id: str) -> None: ...
 
+    def end_of(self, token_id: str) -> int:
+        """Ends all sessions of a token or an identity; returns their number."""
+
 
 class IdentityProvider(Protocol):
     """OIDC provider that authenticates users and services."""
@@ -48,13 +51,13 @@ class IdentityProvider(Protocol):
     def identity(self, text: str, nonce: str | None = None) -> Identity:
         """Verifies a JWT. Raises Unauthenticated with one line that says what is wrong, Unavailable if the keys cannot be read.
 
-        `nonce` is for the ID token of a sign-in; other JWTs have none.
+        `nonce` is for the ID token of a sign-in to the console; other JWTs have none.
         """
 
     def authorization_url(self, state: str, nonce: str, verifier: str) -> str:
         """Returns the provider's address for a sign-in with PKCE."""
 
-    def exchange(self, code: str, verifier: str) -> str:
+    async def exchange(self, code: str, verifier: str) -> str:
         """Returns the ID token for the code of a sign-in. Raises Unauthenticated if the provider refuses the code."""
 
 

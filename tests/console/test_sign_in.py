@@ -63,7 +63,7 @@ class Visit(Watched):
         return {cookie["name"]: cookie for cookie in self.context.cookies(self.url)}
 
     def session(self) -> dict[str, Any]:
-        return self.cookies()[f"eyas-{self.url.rpartition(':')[2]}"]
+        return self.cookies()[f"eyas-session-{self.url.rpartition(':')[2]}"]
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_viewer_has_a_viewers_rights(visit: Visit) -> None:
 def test_a_user_without_a_role_is_told_so_and_gets_no_session(visit: Visit) -> None:
     visit.sign_in_at_provider("eve")
     expect(visit.page.get_by_role("alert")).to_have_text(re.compile("no group of 'eve@example.org' has a role here"))
-    assert f"eyas-{visit.url.rpartition(':')[2]}" not in visit.cookies()
+    assert f"eyas-session-{visit.url.rpartition(':')[2]}" not in visit.cookies()
 
 
 def test_sign_out_ends_the_session_on_the_server(visit: Visit) -> None:
@@ -121,7 +121,7 @@ def test_the_answer_to_another_sign_in_is_refused(visit: Visit) -> None:
     visit.go("/login/provider")
     visit.go("/login/callback?code=stolen&state=other")
     expect(visit.page.get_by_role("alert")).to_have_text("This is the answer to another sign-in: sign in again.")
-    assert f"eyas-{visit.url.rpartition(':')[2]}" not in visit.cookies()
+    assert f"eyas-session-{visit.url.rpartition(':')[2]}" not in visit.cookies()
 
 
 def test_a_wrong_code_and_a_refusal_of_the_provider_are_told_in_one_line(visit: Visit) -> None:

@@ -321,7 +321,12 @@ def test_no_bytes_make_a_page_fail(caplog, subtests):
                 for body in (bytes_, b"word=" + bytes_, b"word=" + word(TOKEN).encode() + b"&reason=" + bytes_ * 2):
                     if path != "/logout":
                         _plainly(_raw(site, "POST", filled(path).encode(), b"", body))
-            for cookie in (b"eyas-80=" + bytes_[:4000], b"eyas-said=" + bytes_[:4000], b"eyas-theme=" + bytes_[:4000], bytes_[:4000]):
+            for cookie in (
+                b"eyas-session-80=" + bytes_[:4000],
+                b"eyas-said=" + bytes_[:4000],
+                b"eyas-theme=" + bytes_[:4000],
+                bytes_[:4000],
+            ):
                 _plainly(_raw(site, "GET", b"/", b"", cookie=cookie))
             assert "page: failed" not in caplog.text
 
@@ -334,7 +339,7 @@ def _plainly(answer: tuple[int, bytes]) -> None:
 def _raw(site: Site, method: str, path: bytes, query: bytes, body: bytes = b"", cookie: bytes | None = None) -> tuple[int, bytes]:
     """Past what a client would make of it: as a server hands it over."""
     said: dict[str, Any] = {"body": b""}
-    keys = cookie if cookie is not None else f"eyas-80={TOKEN}".encode()
+    keys = cookie if cookie is not None else f"eyas-session-80={TOKEN}".encode()
     scope = {
         "type": "http",
         "method": method,

@@ -17,7 +17,7 @@ PATH_VALUES = {
     "{key}": "17",
     "/compare": "/compare?with=r1",
 }
-IDS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0", "/v1/users/": "1"}
+IDS = {"/v1/runs/": "r1", "/v1/rollouts/": "r1-rollout", "/v1/tokens/": "t0", "/v1/users/": "1", "/v1/sessions/": "t0"}
 """The value of `{id}` under each prefix: a row of recommender 'm'."""
 OTHER_IDS = {
     "/v1/runs/{id}/stream": "r0",

@@ -434,8 +434,8 @@ class World:
         return self.told.get(attempt)
 
     def door(self):
-        credentials = Credentials(self.first_token, self.tokens, self.sessions, self.clock, self.provider, self.role_rules)
-        return AuthConfig(self.clock, credentials, self.sessions, self.answers, lambda: self.waiting, self.limits)
+        self.credentials = Credentials(self.first_token, self.tokens, self.sessions, self.clock, self.provider, self.role_rules)
+        return AuthConfig(self.clock, self.credentials, self.sessions, self.answers, lambda: self.waiting, self.limits)
 
     def data(self):
         return DataFiles(("/nowhere/data", *self.more_roots))

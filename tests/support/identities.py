@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from joserfc import jwt
 from joserfc.jwk import ECKey
+from joserfc.jws import JWSRegistry
 
 from services.oidc import OidcConfig, OidcProvider
 from shared.domain.access import Role, RoleRule
@@ -16,6 +19,13 @@ from shared.domain.errors import Unavailable
 ISSUER, AUDIENCE = "https://sso.example.org", "eyas"
 CONFIG = OidcConfig(ISSUER, AUDIENCE, "console", None, "https://eyas.example.org/login/callback")
 SCOPES = (None, ("books",), ("books", "m"))
+
+
+class _Signer(JWSRegistry):
+    max_header_length = 10_000
+
+
+_SIGNER = _Signer(algorithms=["ES256"], strict_check_header=False)
 RULES = tuple(RoleRule(f"{role}-{scope}", role, None if scope is None else frozenset(scope)) for role in Role for scope in SCOPES)
 """A group for each role and each of these scopes."""
 
@@ -41,7 +51,7 @@ class Provider(OidcProvider):
         }
         self.asked: list[str] = []
 
-    def _request(self, method: str, url: str, **content: Any) -> dict[str, Any]:
+    def _request(self, url: str) -> dict[str, Any]:
         self.asked.append(url)
         document = self.documents.get(url)
         if document is None:
@@ -49,10 +59,10 @@ class Provider(OidcProvider):
         return dict(document)
 
 
-def jwt_of(groups: Any, signed_with: ECKey | None = None, **changes: Any) -> str:
+def jwt_of(groups: Any, signed_with: ECKey | None = None, header: Mapping[str, Any] = MappingProxyType({}), **changes: Any) -> str:
     signing_key, now = signed_with or key(), int(time.time())
     claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "iat": now, "exp": now + 300, "groups": groups} | changes
-    return jwt.encode({"alg": "ES256", "kid": signing_key.kid}, claims, signing_key)
+    return jwt.encode({"alg": "ES256", "kid": signing_key.kid} | dict(header), claims, signing_key, registry=_SIGNER)
 
 
 def jwt_with(role: Role, recommenders: list[str] | None) -> str:

@@ -69,7 +69,7 @@ async def callback(request: Request) -> Response:
     if not code:
         return _login_page(request, where, "The identity provider refused the sign-in.")
     try:
-        text = await run_in_threadpool(provider.exchange, code, verifier)
+        text = await provider.exchange(code, verifier)
     except EyasError as error:
         return _login_page(request, where, str(error), error.status)
     response = await _entered(request, text, where, nonce)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from joserfc.jwk import ECKey, OctKey
 
@@ -122,6 +127,45 @@ def test_keys_that_cannot_be_read_are_named_in_the_log(caplog, keys):
     assert "the provider's keys cannot be read" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "other", [{"kty": "EC", "crv": "P-192", "x": "AA", "y": "AA"}, {"kty": "OKP", "crv": "X9", "x": "AA"}, {"use": "sig"}, 7, {"kty": "PQ"}]
+)
+def test_keys_of_another_kind_are_skipped(other):
+    provider = Provider()
+    provider.documents[KEYS]["keys"].insert(0, other)
+    assert provider.identity(jwt_of(["ml"])).groups == {"ml"}
+
+
+@pytest.mark.parametrize("header", [{"x5c": ["A" * 1500]}, {"pi.atm": "x"}, {"nonce": "x"}, {"typ": "at+jwt"}])
+def test_other_parameters_of_a_header_are_ignored(header):
+    assert Provider().identity(jwt_of(["ml"], header=header)).groups == {"ml"}
+
+
+HEADERS = [
+    {"alg": "ES256", "crit": 1},
+    {"alg": 1},
+    {"alg": ["ES256"]},
+    {"alg": "ES256", "kid": []},
+    {"alg": "ES256", "crit": ["x"]},
+    {},
+    [],
+    1,
+]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_any_header_is_refused_or_read_in_one_line(header, problem):
+    parts = (json.dumps(header), '{"sub": 1}', "signature")
+    text = ".".join(base64.urlsafe_b64encode(part.encode()).rstrip(b"=").decode() for part in parts)
+    detail = problem(holder(world_with(Provider()), text).get("/v1/whoami"), 401, "unauthenticated")
+    assert detail.startswith("this JWT ") and "\n" not in detail
+
+
+def test_an_expiry_beyond_all_calendars_is_refused():
+    with pytest.raises(Unauthenticated, match="has an invalid claim 'exp'"):
+        Provider().identity(jwt_of([], exp=1e300))
+
+
 def test_a_published_secret_signs_nothing():
     provider = Provider()
     secret = OctKey.generate_key(256, {"kid": "secret", "alg": "HS256"})
@@ -183,9 +227,32 @@ def test_a_session_of_an_identity_needs_the_nonce_of_its_sign_in(problem):
     id_token = jwt_of(["admin-None"], aud="console", nonce="right")
     client = holder(world, id_token)
     assert "belongs to another sign-in" in problem(client.post("/v1/sessions", json={"nonce": "wrong"}), 401, "unauthenticated")
+    access_token = holder(world, jwt_of(["admin-None"], nonce="right"))
+    assert "another audience" in problem(access_token.post("/v1/sessions", json={"nonce": "right"}), 401, "unauthenticated")
     made = client.post("/v1/sessions", json={"nonce": "right"}).json()
     me = holder(world, made["session"]).get("/v1/whoami").json()
     assert (me["role"], me["name"], me["expires_at"]) == ("admin", "ada", made["expires_at"])
+
+
+def test_a_session_of_another_jwt_ends_with_the_jwt():
+    world = world_with(Provider())
+    world.clock.now = lambda: datetime.now(UTC)
+    made = holder(world, jwt_of(["admin-None"])).post("/v1/sessions").json()
+    assert datetime.fromisoformat(made["expires_at"]) <= datetime.now(UTC) + timedelta(seconds=300)
+
+
+def test_an_admin_ends_the_sessions_of_an_identity():
+    world = world_with(Provider())
+    ada, bob = (holder(world, jwt_of(["viewer-None"], sub=sub)) for sub in ("ada", "bob"))
+    texts = [client.post("/v1/sessions").json()["session"] for client in (ada, ada, bob)]
+    subject = ada.get("/v1/whoami").json()["token"]
+    assert world.client.delete(f"/v1/sessions/{subject}").json() == {"ended": 2}
+    assert [holder(world, text).get("/v1/whoami").status_code for text in texts] == [401, 401, 200]
+
+
+def test_a_first_token_that_looks_like_a_jwt_is_a_token():
+    world = world_with(Provider(), token="a.b.c")
+    assert holder(world, "a.b.c").post("/v1/sessions").status_code == 201
 
 
 def test_a_group_that_loses_its_role_loses_its_sessions(problem):
@@ -203,6 +270,28 @@ def test_an_identity_creates_tokens_that_outlive_its_jwt_but_within_its_role(pro
     new = {"name": "app", "role": "client", "recommenders": ["books"], "expires_in": "90d"}
     assert admin.post("/v1/tokens", json=new).status_code == 201
     problem(admin.post("/v1/tokens", json=new | {"name": "other", "recommenders": ["films"]}), 403, "forbidden")
+
+
+def test_many_sign_ins_at_the_same_time_are_refused_and_delay_nobody(monkeypatch):
+    """Anybody can send a code, so exchanges must not take the threads that check credentials."""
+    provider, waiting = Provider(), asyncio.Event()
+    provider.refresh()
+
+    async def post(*arguments, **fields):
+        await waiting.wait()
+        return oidc.httpx.Response(400, json={"error": "invalid_grant"})
+
+    monkeypatch.setattr(oidc.httpx.AsyncClient, "post", post)
+
+    async def attack():
+        tries = [asyncio.create_task(provider.exchange("code", "verifier")) for _ in range(30)]
+        await asyncio.sleep(0)
+        waiting.set()
+        return await asyncio.gather(*tries, return_exceptions=True)
+
+    outcomes = [str(outcome) for outcome in asyncio.run(attack())]
+    assert outcomes.count("the provider refused the sign-in (invalid_grant): sign in again") == 8
+    assert outcomes.count("too many sign-ins at the same time: try again later") == 22
 
 
 def test_jwts_without_a_provider_are_unknown_tokens(problem):

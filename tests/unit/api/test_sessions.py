@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from shared.domain.access import digest, token_id
+from shared.domain.errors import Unauthenticated
 from shared.domain.sessions import IDLE, LIFE, OVERLAP, RENEWED_AFTER
 from tests.support.api_world import NOW, TOKEN, Client, World
 
@@ -121,6 +122,21 @@ def test_a_secret_is_renewed_after_a_quarter_of_an_hour_and_then_ends(world, cli
     assert is_valid(world, text) and is_valid(world, renewed)
     at(world, NOW + RENEWED_AFTER + OVERLAP)
     assert is_valid(world, renewed) and not is_valid(world, text)
+
+
+def test_a_stream_continues_when_its_session_is_renewed_and_ends_with_it(world, client):
+    at(world, NOW)
+    text = start(client)
+    assert world.credentials.principal(text, again=True).name == "owner"
+    at(world, NOW + RENEWED_AFTER)
+    renewed = renew(world, text)
+    assert is_valid(world, renewed)
+    at(world, NOW + RENEWED_AFTER + OVERLAP)
+    assert not is_valid(world, text)
+    assert world.credentials.principal(text, again=True).name == "owner"
+    holder(world, renewed).delete("/v1/sessions/current")
+    with pytest.raises(Unauthenticated):
+        world.credentials.principal(text, again=True)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -23,7 +23,7 @@ class Visitor:
         if token is not None and session is None:
             session = self._client.post("/v1/sessions", json={}, headers={"Authorization": f"Bearer {token}"}).json()["session"]
         if session is not None:
-            self.cookies["eyas-80"] = session
+            self.cookies["eyas-session-80"] = session
 
     def get(self, path, headers=None):
         return self._client.get(path, headers=self._headers(headers or {}))

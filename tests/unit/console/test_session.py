@@ -8,10 +8,13 @@ from itertools import product
 
 import pytest
 
+from services.console import Site
 from services.console.session import inside
 from services.console.site import HEADERS
+from shared.domain.access import Role
 from shared.domain.sessions import RENEWED_AFTER, session_text
-from tests.support.api_world import NOW, TOKEN
+from tests.support.api_world import NOW, TOKEN, World
+from tests.support.identities import RULES, Provider, jwt_with
 from tests.unit.console.conftest import HERE, Visitor
 
 pytestmark = pytest.mark.requirement("C-01")
@@ -24,7 +27,7 @@ def test_a_stranger_is_led_to_the_door_and_back_to_where_they_went(stranger):
     entered = stranger.send("/login", token=TOKEN, next="/runs?state=failed")
     assert (entered.status_code, entered.headers["location"]) == (303, "/runs?state=failed")
     cookie = entered.headers["set-cookie"]
-    assert "HttpOnly" in cookie and "SameSite=lax" in cookie and cookie.startswith("eyas-80=eyas_s") and TOKEN not in cookie
+    assert "HttpOnly" in cookie and "SameSite=lax" in cookie and cookie.startswith("eyas-session-80=eyas_s") and TOKEN not in cookie
 
 
 def test_a_wrong_token_is_not_kept(stranger, subtests):
@@ -41,16 +44,27 @@ def test_a_page_renews_the_session_and_open_forms_stay_valid(world, site):
     now = NOW
     world.clock.now = lambda: now
     visitor = Visitor(site)
-    first = visitor.cookies["eyas-80"]
+    first = visitor.cookies["eyas-session-80"]
     assert "set-cookie" not in visitor.get("/").headers
     word = re.search(r'name="word" value="([0-9a-f]+)"', visitor.get("/").text).group(1)
     now = NOW + RENEWED_AFTER
     cookie = visitor.get("/").headers["set-cookie"]
-    assert cookie.startswith("eyas-80=eyas_s") and first not in cookie and "HttpOnly" in cookie
-    visitor.cookies["eyas-80"] = cookie.partition(";")[0].partition("=")[2]
+    assert cookie.startswith("eyas-session-80=eyas_s") and first not in cookie and "HttpOnly" in cookie
+    visitor.cookies["eyas-session-80"] = cookie.partition(";")[0].partition("=")[2]
     assert "set-cookie" not in visitor.get("/").headers
     assert visitor.send("/logout", word=word).headers["location"] == "/login"
     assert visitor.get("/").headers["location"] == "/login"
+
+
+@pytest.mark.requirement("U-12")
+def test_who_lost_every_role_is_told_so_and_can_sign_in_as_another():
+    world = World(provider=Provider(), role_rules=RULES)
+    visitor = Visitor(Site(world.app), jwt_with(Role.VIEWER, None))
+    after_restart = World(provider=Provider(), role_rules=(), engine=world.engine)
+    site = Site(after_restart.app)
+    answer = Visitor(site, session=visitor.cookies["eyas-session-80"]).get("/runs")
+    assert answer.status_code == 403 and "no group of &#39;ada&#39; has a role here" in answer.text
+    assert 'action="/login"' in answer.text and 'eyas-session-80=""' in answer.headers["set-cookie"]
 
 
 @pytest.mark.requirement("U-12")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -309,6 +310,22 @@ def test_lines_are_appended_to_a_file_and_a_torn_one_is_ended(tmp_path: Path) ->
     path.rename(tmp_path / "audit.jsonl.1")
     send(b'{"seq": 4}\n')
     assert path.read_bytes() == b'{"seq": 4}\n'
+
+
+def test_only_the_owner_reads_the_file_and_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "audit.jsonl"
+    send = AuditFile(path)
+    send(b'{"seq": 1}\n')
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        with pytest.raises(Unavailable, match="No space left"):
+            send(b'{"seq": 2}\n')
+    assert path.read_bytes() == b'{"seq": 1}\n'
 
 
 @pytest.mark.parametrize("place", ["missing/audit.jsonl", "."])

@@ -225,6 +225,9 @@ OIDC = {
         ({"EYAS_OIDC_AUDIENCE": None, "EYAS_OIDC_CLIENT_ID": None}, "EYAS_OIDC_ISSUER needs EYAS_OIDC_AUDIENCE"),
         ({"EYAS_OIDC_ROLES": None}, "EYAS_OIDC_ISSUER needs EYAS_OIDC_ROLES"),
         ({"EYAS_OIDC_ROLES": "ml=admin"}, "EYAS_OIDC_ROLES"),
+        ({"EYAS_OIDC_ROLES": '{"ml": {"role": "viewer"}, "ml": {"role": "admin"}}'}, "each group once"),
+        ({"EYAS_OIDC_AUDIENCE": ""}, "EYAS_OIDC_AUDIENCE"),
+        ({"EYAS_OIDC_ISSUER": "https://sso.example.org?a=b"}, "EYAS_OIDC_ISSUER: expected https://HOST[/PATH]"),
         ({"EYAS_OIDC_ROLES": '{"ml": {"role": "root"}}'}, "EYAS_OIDC_ROLES"),
         ({"EYAS_OIDC_ROLES": '{"ml": {"role": "viewer", "recommenders": []}}'}, "EYAS_OIDC_ROLES"),
         ({"EYAS_CONSOLE_URL": None}, "EYAS_OIDC_CLIENT_ID needs EYAS_CONSOLE_URL"),
@@ -246,7 +249,9 @@ def test_settings_of_an_identity_provider_are_complete_or_refused_in_one_line(mo
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"EYAS_AUDIT_EXPORT": "audit.jsonl"}, "EYAS_AUDIT_EXPORT: expected an absolute path, or http(s)://HOST[:PORT][/PATH]"),
+        ({"EYAS_AUDIT_EXPORT": "audit.jsonl"}, "EYAS_AUDIT_EXPORT: expected an absolute path of a file, or http(s)://HOST[:PORT][/PATH]"),
+        ({"EYAS_AUDIT_EXPORT": "/var/log/"}, "EYAS_AUDIT_EXPORT: expected an absolute path of a file"),
+        ({"EYAS_AUDIT_EXPORT": "http://a..b/"}, "EYAS_AUDIT_EXPORT: expected an absolute path of a file"),
         ({"EYAS_AUDIT_EXPORT": "https://user:secret@collector"}, "EYAS_AUDIT_EXPORT: expected an absolute path"),
         ({"EYAS_AUDIT_EXPORT": "https://collector/?token=secret"}, "EYAS_AUDIT_EXPORT: expected an absolute path"),
         ({"EYAS_AUDIT_EXPORT_TOKEN_FILE": "/t"}, "EYAS_AUDIT_EXPORT_TOKEN_FILE needs EYAS_AUDIT_EXPORT with an https address"),
