@@ -123,7 +123,7 @@ async def _renew(request: Request, response: Response, api: Api) -> None:
     except ApiProblem:
         return
     if renewed["session"] is not None:
-        keep(request, response, renewed["session"], renewed["expires_at"])
+        keep(request, response, renewed["session"])
 
 
 async def _to_door(request: Request) -> Response:

@@ -9,13 +9,12 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shared.domain.sessions import session_id, stable_half
+from shared.domain.sessions import LIFE, session_id, stable_half
 
 _LONGEST = 4096
 """Longest token in characters."""
@@ -49,10 +48,10 @@ def can_be_token(text: str) -> bool:
     return 0 < len(text) <= _LONGEST and text.isascii() and text.isprintable()
 
 
-def keep(request: Request, response: Response, session: str, expires_at: str) -> None:
-    secure = request.url.scheme == "https"
-    expires = datetime.fromisoformat(expires_at)
-    response.set_cookie(cookie(request), session, expires=expires, secure=secure, httponly=True, samesite="lax")
+def keep(request: Request, response: Response, session: str) -> None:
+    """The server ends the session: the cookie may stay longer, and does not depend on the browser's clock."""
+    secure, seconds = request.url.scheme == "https", int(LIFE.total_seconds())
+    response.set_cookie(cookie(request), session, seconds, secure=secure, httponly=True, samesite="lax")
 
 
 def forget(request: Request, response: Response) -> None:

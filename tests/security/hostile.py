@@ -26,6 +26,7 @@ from starlette.types import ASGIApp
 from services.api.examples import EXAMPLES
 from services.api.openapi import operations
 from services.listening import bind
+from shared.domain.sessions import session_text
 
 MARKUP = (
     "\"'><img src=x onerror=pwned({n})><svg onload=pwned({n})></title></textarea></pre></script><script>pwned({n})</script>"
@@ -78,7 +79,11 @@ class HostileApi:
 
         async def endpoint(request: Request) -> Response:
             if name == "whoami":
-                return JSONResponse({"name": self.places(name), "token": "t0", "role": "admin", "recommenders": None, "expires_at": None})
+                rights = {"token": "t0", "role": "admin", "recommenders": None, "expires_at": None, "renewable_at": "2026-01-01T00:00:00Z"}
+                return JSONResponse({"name": self.places(name)} | rights)
+            if name in ("start_session", "renew_session"):
+                text = session_text("s0", b"s" * 16, b"s" * 16)
+                return JSONResponse({"session": text, "expires_at": "2126-01-01T00:00:00Z"}, status)
             if self.status:
                 said = {
                     "detail": self.places("problem"),

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from services.console import Site, render
 from services.console.session import word
 from services.console.site import HEADERS
+from shared.domain.sessions import session_text
 from tests.security.hostile import listening
 from tests.security.surface import SOURCES, TEMPLATES, WORDLESS, fields, filled, shown, taken
 from tests.servers.browser import browser
@@ -94,8 +95,8 @@ def given(**more: str) -> dict[str, str]:
 
 def probes(site: Site, path: str) -> Iterator[tuple[str, Callable[[], httpx.Response]]]:
     """Forms that are none of ours: what is wrong with each, and how it is sent."""
-    at, mine = filled(path), word(TOKEN)
-    visitor, stranger, other = Visitor(site), Visitor(site, token=None), Visitor(site, token="a-token-of-nobody")
+    visitor, stranger, other = Visitor(site), Visitor(site, token=None), Visitor(site, session=session_text("s0", b"o" * 16, b"o" * 16))
+    at, mine = filled(path), visitor.word
     for headers in FOREIGN:
         yield f"from elsewhere {headers}", lambda headers=headers: visitor.send(at, FORM | headers, **given(word=mine))
     for kind in NO_FORMS:
@@ -120,8 +121,9 @@ def probes(site: Site, path: str) -> Iterator[tuple[str, Callable[[], httpx.Resp
 
 def accepted(world: World, site: Site, path: str) -> list[str]:
     """The probes that were not refused, or that changed something; and how many there were."""
+    tries = list(probes(site, path))
     before, found = state(world), []
-    for what, send in probes(site, path):
+    for what, send in tries:
         answer = send()
         if not (answer.status_code in (401, 403, 404, 405) or (answer.status_code == 303 and "login" in answer.headers["location"])):
             found.append(f"{what}: {answer.status_code}")
@@ -153,8 +155,9 @@ def test_an_action_that_asks_for_no_word_would_be_noticed(world, site):
 
 def test_the_same_form_is_taken_when_it_is_ours(world, site):
     """So that what is refused above is refused for what was wrong with it."""
+    visitor = Visitor(site)
     before = state(world)
-    answer = Visitor(site).send("/settings/tokens", **given(word=word(TOKEN)))
+    answer = visitor.send("/settings/tokens", **given(word=visitor.word))
     assert answer.status_code == 200 and state(world) != before
 
 
@@ -165,7 +168,7 @@ def test_a_word_is_worth_nothing_after_its_token_is_revoked(world, site):
     world.tokens.revoke(world.tokens.list()[0].id, world.clock.now(), "owner")
     before = state(world)
     for path in set(taken(site)) - set(WORDLESS) - {"/logout"}:
-        answer = someone.send(filled(path), **given(word=word(token)))
+        answer = someone.send(filled(path), **given(word=someone.word))
         assert answer.status_code == 401, path
     assert state(world) == before
 
@@ -181,7 +184,8 @@ def test_a_page_of_another_server_of_this_machine_can_send_nothing(world, site):
         page.wait_for_url(f"{url}/")
         cookies = context.cookies()
         before = state(world)
-        targets = [[f"{url}{filled(path)}", given(word=word(TOKEN))] for path in taken(site)]
+        session = next(cookie["value"] for cookie in cookies if cookie["name"].startswith("eyas-session-"))
+        targets = [[f"{url}{filled(path)}", given(word=word(session))] for path in taken(site)]
         page.goto(evil)
         page.evaluate(_FETCHES, targets)
         for target in targets:
@@ -236,7 +240,7 @@ def test_no_cookie_opens_the_api(world, visitor):
     ):
         for headers in ({}, {"Origin": "http://test"}, HERE):
             answer = visitor._client.request(
-                method, path, headers=visitor._headers(headers), content=urlencode(given(word=word(TOKEN))) if method == "POST" else None
+                method, path, headers=visitor._headers(headers), content=urlencode(given(word=visitor.word)) if method == "POST" else None
             )
             assert answer.status_code == 401, path
     assert state(world) == before
@@ -313,14 +317,16 @@ def test_no_bytes_make_a_page_fail(caplog, subtests):
         with subtests.test(bytes_=bytes_):
             caplog.clear()
             site = Site(furnished().app)
+            session = Visitor(site).cookies["eyas-session-80"]
+            signed_in = f"eyas-session-80={session}".encode()
             for path in shown(site):
                 at = filled(path).encode()
                 for raw, query in ((at, b"cursor=" + bytes_), (at + b"/" + bytes_[:2000], b""), (b"/" + bytes_[:2000], bytes_)):
-                    _plainly(_raw(site, "GET", raw, query))
+                    _plainly(_raw(site, "GET", raw, query, cookie=signed_in))
             for path in taken(site):
-                for body in (bytes_, b"word=" + bytes_, b"word=" + word(TOKEN).encode() + b"&reason=" + bytes_ * 2):
+                for body in (bytes_, b"word=" + bytes_, b"word=" + word(session).encode() + b"&reason=" + bytes_ * 2):
                     if path != "/logout":
-                        _plainly(_raw(site, "POST", filled(path).encode(), b"", body))
+                        _plainly(_raw(site, "POST", filled(path).encode(), b"", body, signed_in))
             for cookie in (
                 b"eyas-session-80=" + bytes_[:4000],
                 b"eyas-said=" + bytes_[:4000],
@@ -336,10 +342,9 @@ def _plainly(answer: tuple[int, bytes]) -> None:
     assert b"Traceback" not in answer[1]
 
 
-def _raw(site: Site, method: str, path: bytes, query: bytes, body: bytes = b"", cookie: bytes | None = None) -> tuple[int, bytes]:
+def _raw(site: Site, method: str, path: bytes, query: bytes, body: bytes = b"", cookie: bytes = b"") -> tuple[int, bytes]:
     """Past what a client would make of it: as a server hands it over."""
     said: dict[str, Any] = {"body": b""}
-    keys = cookie if cookie is not None else f"eyas-session-80={TOKEN}".encode()
     scope = {
         "type": "http",
         "method": method,
@@ -353,7 +358,7 @@ def _raw(site: Site, method: str, path: bytes, query: bytes, body: bytes = b"", 
         "root_path": "",
         "headers": [
             (b"host", b"test"),
-            (b"cookie", keys),
+            (b"cookie", cookie),
             (b"content-type", FORM["Content-Type"].encode()),
             (b"sec-fetch-site", b"same-origin"),
         ],

@@ -112,7 +112,7 @@ async def _entered(request: Request, credential: str, where: str, nonce: str | N
         is_token = nonce is None and refused.status == 401
         return _login_page(request, where, "Unknown token." if is_token else refused.detail, refused.status if nonce else 401)
     response = onwards(where)
-    keep(request, response, session["session"], session["expires_at"])
+    keep(request, response, session["session"])
     return response
 
 

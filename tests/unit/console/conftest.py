@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from services.console import Site
+from services.console.session import word
 from tests.support.api_world import TOKEN, Client, World
 
 HERE = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
@@ -24,6 +25,11 @@ class Visitor:
             session = self._client.post("/v1/sessions", json={}, headers={"Authorization": f"Bearer {token}"}).json()["session"]
         if session is not None:
             self.cookies["eyas-session-80"] = session
+
+    @property
+    def word(self):
+        """The word of the visitor's forms."""
+        return word(self.cookies["eyas-session-80"])
 
     def get(self, path, headers=None):
         return self._client.get(path, headers=self._headers(headers or {}))
