@@ -91,6 +91,10 @@ class Api:
                 answer = await client.post(path, params=query, json=body, headers={"Authorization": f"Bearer {self.token}"})
         except httpx.HTTPError as error:
             raise ApiProblem(503, f"the gateway at {self.online} (EYAS_GATEWAY_URL) does not answer: {type(error).__name__}") from None
+        if answer.status_code == 401:  # the control plane knows the session: the user stays signed in
+            raise ApiProblem(
+                503, f"the gateway at {self.online} (EYAS_GATEWAY_URL) does not know this sign-in: does it run an older release?"
+            )
         if answer.status_code != 200:
             raise _refused(answer)
         try:

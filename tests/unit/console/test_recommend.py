@@ -173,13 +173,13 @@ def test_without_a_gateway_it_says_what_is_missing(apart):
 
 
 @contextmanager
-def elsewhere(answers):
+def elsewhere(answers, status=200):
     """What answers there, and at which address."""
 
     class Elsewhere(BaseHTTPRequestHandler):
         def do_POST(self):
             content = answers(self.path, self.headers, self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
+            self.send_response(status)
             self.end_headers()
             self.wfile.write(content)
 
@@ -207,6 +207,13 @@ def test_a_gateway_elsewhere_is_asked_with_the_visitors_token(world, apart):
     ((path, header),) = asked
     assert path == "/v1/recommend/m?explain=true&trial=true"
     assert session_id(header.removeprefix("Bearer ")) is not None
+
+
+def test_a_gateway_that_does_not_know_the_session_signs_nobody_out(apart):
+    """During an upgrade it may run a release without sessions."""
+    with elsewhere(lambda *_: b"{}", 401) as url:
+        answer = Visitor(Site(apart, url)).get(f"{TRY}?user=7")
+    assert "does not know this sign-in" in answer.text and "set-cookie" not in answer.headers
 
 
 def test_what_answers_there_and_is_no_gateway_is_told_beside_the_form(apart):
