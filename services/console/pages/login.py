@@ -61,6 +61,8 @@ async def callback(request: Request) -> Response:
     try:
         values = json.loads(unquote(request.cookies.get(_sign_in_cookie(request), "")))
         state, nonce, verifier, where = (str(values[name]) for name in ("state", "nonce", "verifier", "next"))
+        if not f"{state}{nonce}{verifier}".isascii():
+            raise ValueError("not a cookie of the console")
     except (ValueError, KeyError, TypeError):
         return _login_page(request, "/", "This sign-in took too long, or began in another browser: sign in again.")
     if provider is None or not hmac.compare_digest(state.encode(), request.query_params.get("state", "").encode()):

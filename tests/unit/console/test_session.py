@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from itertools import product
+from urllib.parse import quote
 
 import pytest
 
@@ -65,6 +66,17 @@ def test_who_lost_every_role_is_told_so_and_can_sign_in_as_another():
     answer = Visitor(site, session=visitor.cookies["eyas-session-80"]).get("/runs")
     assert answer.status_code == 403 and "no group of &#39;ada&#39; has a role here" in answer.text
     assert 'action="/login"' in answer.text and 'eyas-session-80=""' in answer.headers["set-cookie"]
+
+
+@pytest.mark.requirement("U-12")
+@pytest.mark.parametrize(
+    "cookie", ["", "{", "null", "[]", "{}", '{"state": 1}', '{"state": "\\ud800", "nonce": "", "verifier": "", "next": "/"}']
+)
+def test_a_broken_cookie_of_a_sign_in_is_told_in_one_line(world, cookie):
+    visitor = Visitor(Site(world.app, provider=Provider()), token=None)
+    visitor.cookies["eyas-session-80-sign-in"] = quote(cookie)
+    answer = visitor.get("/login/callback?code=x&state=y")
+    assert answer.status_code == 401 and "began in another browser" in answer.text
 
 
 @pytest.mark.requirement("U-12")
