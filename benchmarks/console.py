@@ -84,7 +84,8 @@ def _of_runs(ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
 def _measure(case: str, database: str, url: str, pages: Mapping[str, Sequence[str]], requests: int, home: Path) -> Iterator[Row]:
     with running(home, FAKE, {"EYAS_DATABASE_URL": url}) as platform:
         until("the platform is ready", platform.is_ready, 600, 0.2)
-        cookies = {f"eyas-{urlsplit(platform.url).port}": platform.token()}  # signed in, as a browser is
+        session = httpx.post(f"{platform.url}/v1/sessions", headers={"Authorization": f"Bearer {platform.token()}"}).json()["session"]
+        cookies = {f"eyas-session-{urlsplit(platform.url).port}": session}  # signed in, as a browser is
         with httpx.Client(base_url=platform.url, cookies=cookies, timeout=120) as client:
             for page, paths in pages.items():
                 cycle = itertools.cycle([_with_cursor(client, path) for path in paths])

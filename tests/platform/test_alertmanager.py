@@ -22,6 +22,7 @@ import yaml
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.api.app import create_app
+from services.api.credentials import Credentials
 from services.api.dependencies import AuthConfig, ControlParts
 from services.control.model_lineage import ModelLineages
 from services.control.retrainers import Retrainers
@@ -29,6 +30,7 @@ from services.store.audit import SqlAudit
 from services.store.engine import open_engine, sqlite_url
 from services.store.idempotency import SqlIdempotency
 from services.store.migrate import upgrade
+from services.store.sessions import SqlSessions
 from services.store.tokens import SqlTokens
 from shared.domain.access import Role, Token, digest, token_text
 from shared.ports import RunRecord
@@ -104,9 +106,10 @@ def live(tmp_path: Path) -> Iterator[Live]:
     text = token_text("alerts", os.urandom(32))
     tokens = SqlTokens(world.engine)
     tokens.add(Token("alerts", "alertmanager", digest(text), Role.OPERATOR, None, NOW, "ada"))
-    door = Listening(
-        create_app(AuthConfig(world.clock, "the first token", tokens, SqlIdempotency(world.engine), list), parts(world, tokens), None)
-    )
+    sessions = SqlSessions(world.engine)
+    credentials = Credentials("the first token", tokens, sessions, world.clock)
+    auth = AuthConfig(world.clock, credentials, sessions, SqlIdempotency(world.engine), list)
+    door = Listening(create_app(auth, parts(world, tokens), None))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(door, log_config=None, lifespan="off"))
