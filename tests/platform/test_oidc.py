@@ -94,8 +94,8 @@ REFUSED = {
     "expired": (changed(iat=1_600_000_000, exp=int(time.time()) - 61), "has expired: get another from the provider"),
     "no expiry": (changed(exp=None), "lacks the claims exp"),
     "endless": (changed(exp="never"), "has an invalid claim 'exp'"),
-    "not valid yet": (changed(nbf=int(time.time()) + 600), "is not valid yet"),
-    "from the future": (changed(iat=int(time.time()) + 600), "was issued in the future"),
+    "not valid yet": (changed(nbf=int(time.time()) + 86_400), "is not valid yet"),
+    "from the future": (changed(iat=int(time.time()) + 86_400), "was issued in the future"),
     "no subject": (changed(sub=None), "lacks the claims sub"),
     "unsigned": (
         lambda provider: compact("none", claims(provider), lambda signed: b""),
