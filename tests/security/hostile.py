@@ -54,7 +54,8 @@ class Places:
         return self._text.format(n=f"{number}+{self.turn}" if self.turn else number)
 
     def shown(self, content: str) -> set[str]:
-        return {place for place, number in self._numbers.items() if f"pwned({number}" in content}
+        numbers = self._numbers.copy()  # the server's thread adds to it, when an open page refreshes
+        return {place for place, number in numbers.items() if f"pwned({number}" in content}
 
     def __len__(self) -> int:
         return len(self._numbers)
