@@ -43,7 +43,7 @@ RATES = {
     ("slo_requests", "recommend_slow"): 10.0,
     ("slo_misses", "recommend_slow"): 0.02,
 }
-"""Recorded series of the past, by name and objective."""
+"""Series that recording rules would have written in the past, by name and objective."""
 EVALUATION = 30
 HOURLY = 3600
 """Interval of a group that is not measured: it takes little, and its next evaluation is far away."""

@@ -74,9 +74,8 @@ class _Provider:
 class OidcProvider:
     """Implements IdentityProvider."""
 
-    def __init__(self, config: OidcConfig, fresh: float = FRESH, pause: float = PAUSE) -> None:
+    def __init__(self, config: OidcConfig) -> None:
         self._config = config
-        self._fresh, self._pause = fresh, pause
         self._provider: _Provider | None = None
         self._reading = threading.Lock()
         self._exchanges = 0
@@ -182,13 +181,14 @@ class OidcProvider:
         return frozenset(group for group in groups[:_MOST_GROUPS] if isinstance(group, str))
 
     def refresh(self, at_once: bool = False) -> None:
-        """Reads what the provider publishes if it is not fresh, or `at_once`; at most once per pause. Never waits for another read."""
+        """Reads the provider's addresses and keys if they are older than FRESH, or `at_once`. At most one read per PAUSE; never waits for
+        a read of another thread."""
         now = time.monotonic()
-        due = at_once or self._provider is None or now - self._provider.read_at > self._fresh
+        due = at_once or self._provider is None or now - self._provider.read_at > FRESH
         if not due or now < self._next_read or not self._reading.acquire(blocking=False):
             return
         try:
-            self._next_read = now + self._pause
+            self._next_read = now + PAUSE
             self._provider = self._read()
             self._outages.succeed("", "identity provider: recovered")
         except Unavailable as error:

@@ -1,4 +1,4 @@
-"""Metrics of requests to the control plane. Its objectives rest on them (docs/how-to/operate.md)."""
+"""Metrics of requests to the control plane. The alerts on its error and latency budgets use them (docs/how-to/operate.md)."""
 
 from __future__ import annotations
 

@@ -109,9 +109,7 @@ async def _entered(request: Request, then: Callable[[Api], Awaitable[Response]])
 
 def _without_role(request: Request, refused: ApiProblem) -> Response:
     """The user's groups have lost their role: ends the sign-in, so that another user can sign in."""
-    response = render.page(
-        request, "login.html", status=403, next="/", wrong=refused.detail, has_provider=request.state.provider is not None
-    )
+    response = render.login_page(request, "/", refused.detail, 403)
     forget(request, response)
     return response
 

@@ -82,6 +82,12 @@ def macro(template: str, name: str, *arguments: Any) -> Markup:
     return rendered
 
 
+def login_page(request: Request, next: str, wrong: str = "", status: int = 401) -> Response:
+    """`wrong` is the reason of a refused sign-in; without it the status is 200."""
+    has_provider = request.state.provider is not None
+    return page(request, "login.html", status=status if wrong else 200, next=next, wrong=wrong, has_provider=has_provider)
+
+
 def fault(request: Request, problem: PageFault) -> Response:
     return page(request, "fault.html", status=problem.status, fault=problem)
 

@@ -50,12 +50,20 @@ def can_be_token(text: str) -> bool:
 
 def keep(request: Request, response: Response, session: str) -> None:
     """The server ends the session: the cookie may stay longer, and does not depend on the browser's clock."""
-    secure, seconds = request.url.scheme == "https", int(LIFE.total_seconds())
-    response.set_cookie(cookie(request), session, seconds, secure=secure, httponly=True, samesite="lax")
+    set_cookie(request, response, cookie(request), session, int(LIFE.total_seconds()))
 
 
 def forget(request: Request, response: Response) -> None:
-    response.delete_cookie(cookie(request), secure=request.url.scheme == "https", httponly=True, samesite="lax")
+    delete_cookie(request, response, cookie(request))
+
+
+def set_cookie(request: Request, response: Response, name: str, text: str, seconds: int) -> None:
+    """Sets a cookie that scripts and forms of other sites cannot use."""
+    response.set_cookie(name, text, seconds, secure=request.url.scheme == "https", httponly=True, samesite="lax")
+
+
+def delete_cookie(request: Request, response: Response, name: str) -> None:
+    response.delete_cookie(name, secure=request.url.scheme == "https", httponly=True, samesite="lax")
 
 
 def word(session: str) -> str:

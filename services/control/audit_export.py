@@ -1,17 +1,12 @@
-"""Export of the audit log as JSON lines, to a file or to an HTTP collector: each entry at least once, in order."""
+"""Export of the audit log as JSON lines: each entry at least once, in order."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import BinaryIO
-
-import httpx
 
 from shared.domain.errors import Unavailable
 from shared.ports import Audited, AuditOutbox, Clock
@@ -25,11 +20,10 @@ OUTCOME_WAIT = timedelta(minutes=1)
 _BATCH = 500
 _SHORTEST, _LONGEST = 1.0, 60.0
 """Seconds between tries after a failure."""
-_PATIENCE = 10.0
 
 
 class AuditExporter:
-    """Only one process at a time may run `step`. After a failure the batch is halved, since one entry may be too much for the collector."""
+    """Only one process at a time may run `step`. After a failure the batch is halved, because the collector may refuse large batches."""
 
     def __init__(self, outbox: AuditOutbox, send: Callable[[bytes], None], clock: Clock, installation: str) -> None:
         """`send` delivers lines durably, or raises Unavailable."""
@@ -67,7 +61,7 @@ class AuditExporter:
             self._pause, self._retry_at, self._batch = 0.0, None, min(_BATCH, 2 * self._batch)
 
     def _ready(self) -> Sequence[Audited]:
-        """Returns the next entries, up to one whose request may still be running."""
+        """Returns the next entries. Stops before an entry without an outcome whose request may still run."""
         entries: list[Audited] = []
         now = self._clock.now()
         for entry in self._outbox.unexported(self._batch):
@@ -78,66 +72,6 @@ class AuditExporter:
 
     def _line(self, entry: Audited) -> bytes:
         """The id has the entry's time, because numbers are used again after a restore."""
-        fields = (
-            {"id": f"{self._installation}-{entry.seq}-{round(entry.at.timestamp() * 1e6)}"} | asdict(entry) | {"at": entry.at.isoformat()}
-        )
+        id = f"{self._installation}-{entry.seq}-{round(entry.at.timestamp() * 1e6)}"
+        fields = {"id": id} | asdict(entry) | {"at": entry.at.isoformat()}
         return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-
-
-class AuditFile:
-    """Appends lines to a file, which is opened for each batch: a rotated file is continued in a new one."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __call__(self, lines: bytes) -> None:
-        try:
-            is_new = not self._path.exists()
-            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "ab") as file:
-                self._append(file, lines)
-            if is_new:
-                _synchronise(self._path.parent)
-        except OSError as error:
-            raise Unavailable(f"{self._path}: {error.strerror or error}") from None
-
-    def _append(self, file: BinaryIO, lines: bytes) -> None:
-        size = file.seek(0, os.SEEK_END)
-        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-            lines = b"\n" + lines  # a process died while it wrote
-        try:
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            os.ftruncate(file.fileno(), size)  # the disk is full: no part of a line stays
-            raise
-
-
-class AuditCollector:
-    """Posts lines to an HTTP collector, which acknowledges them with a status of 200 to 299."""
-
-    def __init__(self, url: str, token: str | None) -> None:
-        headers = {"Content-Type": "application/x-ndjson"} | ({"Authorization": f"Bearer {token}"} if token else {})
-        self._url = url
-        self._client = httpx.Client(headers=headers, timeout=_PATIENCE, trust_env=False)
-
-    def __call__(self, lines: bytes) -> None:
-        try:
-            answer = self._client.post(self._url, content=lines)
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise Unavailable(f"the collector does not answer: {type(error).__name__}") from None
-        if not answer.is_success:
-            raise Unavailable(f"the collector answers with status {answer.status_code}")
-
-    def close(self) -> None:
-        self._client.close()
-
-
-def _synchronise(folder: Path) -> None:
-    """Makes the name of a new file durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from services.control.audit_export import AuditCollector, AuditExporter, AuditFile
+from services.audit_sinks import AuditCollector, AuditFile
+from services.control.audit_export import AuditExporter
 from services.control.garbage_collector import GarbageCollector
 from services.executors.local import LocalExecutor, local_faults
 from services.home import Home

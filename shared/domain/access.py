@@ -51,7 +51,7 @@ class Principal:
     recommenders: frozenset[str] | None = None
     expires_at: datetime | None = None
     is_identity: bool = False
-    """Whether a provider authenticated it. Its role, not the short life of its JWT or session, limits the tokens that it creates."""
+    """Whether an identity provider authenticated it. Such a principal may create tokens that are valid longer than its JWT or session."""
     renewable_at: datetime | None = None
     """For a session: when its secret can be renewed."""
 

@@ -105,8 +105,8 @@ class AuditOutbox(Protocol):
     """Entries of the audit log for its export."""
 
     def unexported(self, limit: int) -> Sequence[Audited]:
-        """Returns, by number, the oldest entries that are not exported, or whose outcome came after their export. No entry with a smaller
-        number appears later."""
+        """Returns the oldest entries to export, sorted by number: those that are not exported, and those whose outcome came after their
+        export. A later call returns no new entry with a smaller number."""
 
     def mark_exported(self, entries: Sequence[Audited]) -> None:
         """An entry without an outcome comes again when it has one."""

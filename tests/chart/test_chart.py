@@ -45,10 +45,10 @@ def test_every_kubernetes_understands_every_object(case: str, subtests: pytest.S
 
 @pytest.mark.parametrize(("case", "kind"), [("everything", "Deployment"), ("everything", "PodMonitor"), ("exposed", "HTTPRoute")])
 def test_an_unknown_field_is_noticed(case: str, kind: str) -> None:
-    one = next(one for one in template(**CASES[case]) if one["kind"] == kind)
-    one["spec"]["replica"] = 3
+    manifest = next(manifest for manifest in template(**CASES[case]) if manifest["kind"] == kind)
+    manifest["spec"]["replica"] = 3
     with pytest.raises((kubernetes_validate.ValidationError, jsonschema.ValidationError)):
-        crds.validate(one) if crds.is_custom(one) else kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+        crds.validate(manifest) if crds.is_custom(manifest) else kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
 
 
 @pytest.mark.requirement("C-07")

@@ -33,7 +33,7 @@ def test_nothing_is_exposed_by_default() -> None:
     assert not kinds(objects, "Ingress")
     assert not kinds(objects, "HTTPRoute")
     for pod in pods(objects).values():
-        assert "EYAS_TRUSTED_PROXIES" not in {one["name"] for one in pod["containers"][0].get("env", [])}
+        assert "EYAS_TRUSTED_PROXIES" not in {variable["name"] for variable in pod["containers"][0].get("env", [])}
 
 
 @pytest.mark.requirement("C-07")
@@ -75,7 +75,8 @@ def test_a_route_leads_from_https_listeners_to_its_part_and_does_not_cut_streams
 def test_the_platform_reads_the_trusted_proxies_of_the_chart() -> None:
     objects = template(**EXPOSED)
     for part in HOSTS:
-        env = {one["name"]: one.get("value") for one in pods(objects)[f"eyas-{part}"]["containers"][0]["env"]}
+        variables = pods(objects)[f"eyas-{part}"]["containers"][0]["env"]
+        env = {variable["name"]: variable.get("value") for variable in variables}
         assert Settings(trusted_proxies=env["EYAS_TRUSTED_PROXIES"]).trusted_proxies == EXPOSED["trustedProxies"]
 
 

@@ -55,10 +55,10 @@ def unknown(expression: str, before: Sequence[str]) -> list[str]:
     named = set(re.findall(r"eyas[a-z0-9_:]*", expression))
     found = sorted(named - {*known, *before})
     for series, labels in re.findall(r"(eyas[a-z0-9_:]*)\{([^}]*)\}", expression):
-        found += {re.split("[=!]", one)[0].strip() for one in labels.split(",")} - known.get(series, RECORDED)
-    here = frozenset[str]().union(*(known.get(one, RECORDED) for one in named))
+        found += {re.split("[=!]", condition)[0].strip() for condition in labels.split(",")} - known.get(series, RECORDED)
+    allowed = frozenset[str]().union(*(known.get(series, RECORDED) for series in named))
     for by in re.findall(r"by \(([^)]*)\)", expression):
-        found += {one.strip() for one in by.split(",")} - here
+        found += {label.strip() for label in by.split(",")} - allowed
     return found
 
 
@@ -88,7 +88,7 @@ def test_a_misspelt_name_is_found(subtests: pytest.Subtests) -> None:
 def test_values_of_labels_are_those_that_the_platform_says() -> None:
     said = {value for one in EXPRESSIONS.values() for found in re.findall(r'=~?"([^"]*)"', one) for value in found.split("|")}
     states = set(run.MACHINE.states) | set(rollout.MACHINE.states)
-    bounds = {str(bound) for one in (metrics.REQUEST_SECONDS, metrics.API_SECONDS) for bound in one._upper_bounds}
+    bounds = {str(bound) for histogram in (metrics.REQUEST_SECONDS, metrics.API_SECONDS) for bound in histogram._upper_bounds}
     assert said <= states | bounds | set(OUTCOMES) | SLOS | {NO_SCORES, AWAY, "waiting", "control", "gateway"}
     assert {"failed", "rolled_back", NO_SCORES, *SLOS} <= said
 
@@ -237,12 +237,12 @@ def test_an_installation_may_work_long_windows_more_often_or_less() -> None:
 
 
 def test_an_installation_may_say_other_objectives() -> None:
-    """Of a recommender and of the control plane, without a mixture: one's bound of slow answers is the other's by default."""
+    """The objectives of recommenders and of the control plane stay apart, though the bound of each is the other's default."""
     objectives = {"errors": 0.01, "slow": 0.001, "slowerThan": "1.0", "control": {"errors": 0.02, "slow": 0.05, "slowerThan": "0.25"}}
-    (found,) = [
-        one
-        for one in template(**{"monitoring.rules.enabled": True, "monitoring.rules.objectives": objectives})
-        if one["kind"] == "PrometheusRule"
+    (rule,) = [
+        manifest
+        for manifest in template(**{"monitoring.rules.enabled": True, "monitoring.rules.objectives": objectives})
+        if manifest["kind"] == "PrometheusRule"
     ]
     text = RULES.read_text()
     for former, new in (
@@ -256,7 +256,7 @@ def test_an_installation_may_say_other_objectives() -> None:
     ):
         assert text.count(former) == 1
         text = text.replace(former, new)
-    assert found["spec"] == yaml.safe_load(text)
+    assert rule["spec"] == yaml.safe_load(text)
     for model, metric in ((Objectives, metrics.REQUEST_SECONDS), (ControlObjectives, metrics.API_SECONDS)):
         bounds = get_args(model.model_fields["slower_than"].annotation)
         assert bounds == tuple(str(float(bound)) for bound in metric._upper_bounds[:-1])

@@ -68,7 +68,7 @@ def test_through_the_proxy_the_session_is_of_https_alone(platform: PlatformProce
     with proxy.client() as browser:
         answer = sign_in(browser, first_token(platform))
         assert answer.status_code == 303
-        (cookie,) = (one for header in answer.headers.get_list("set-cookie") for one in SimpleCookie(header).values())
+        (cookie,) = (morsel for header in answer.headers.get_list("set-cookie") for morsel in SimpleCookie(header).values())
         assert cookie.key.startswith("__Host-")
         assert (cookie["secure"], cookie["httponly"], cookie["samesite"].lower()) == (True, True, "lax")
         assert (cookie["path"], cookie["domain"]) == ("/", "")
@@ -89,7 +89,7 @@ def test_every_answer_over_https_has_hsts(platform: PlatformProcess, proxy: TlsP
 def test_forged_headers_of_another_peer_leave_it_http(platform: PlatformProcess, proxy: TlsProxy) -> None:
     with direct(platform, "127.0.0.1") as peer:
         answer = sign_in(peer, first_token(platform), FORGED)
-        (cookie,) = (one for header in answer.headers.get_list("set-cookie") for one in SimpleCookie(header).values())
+        (cookie,) = (morsel for header in answer.headers.get_list("set-cookie") for morsel in SimpleCookie(header).values())
         assert answer.status_code == 303
         assert not cookie.key.startswith("__Host-")
         assert not cookie["secure"]

@@ -40,7 +40,7 @@ def _installed() -> Path:
 
 
 class OidcServer:
-    """`groups` are those of accounts, which sign in with any password, and of clients, which get JWTs with their id."""
+    """`groups` has the groups of each name. A name is an account, which signs in with any password, and a client, which gets JWTs."""
 
     def __init__(self, folder: Path, groups: Mapping[str, Sequence[str]], redirect_url: str = "http://127.0.0.1:1/login/callback") -> None:
         self.port = free_port()

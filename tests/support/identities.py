@@ -38,8 +38,8 @@ def key(name: str = "first") -> ECKey:
 class Provider(OidcProvider):
     """Its documents may be changed; `asked` has the addresses that were read."""
 
-    def __init__(self, **changes: Any) -> None:
-        super().__init__(CONFIG, **changes)
+    def __init__(self) -> None:
+        super().__init__(CONFIG)
         self.documents: dict[str, Any] = {
             f"{ISSUER}/.well-known/openid-configuration": {
                 "issuer": ISSUER,

@@ -17,7 +17,7 @@ ALERTS: Mapping[str, tuple[str, str]] = {
     "control_errors": ("EyasControlErrorBudgetBurnsFast", "EyasControlErrorBudgetBurns"),
     "control_slow": ("EyasControlLatencyBudgetBurnsFast", "EyasControlLatencyBudgetBurns"),
 }
-"""By objective: the fast alert and the slow one."""
+"""The fast and the slow alert of each objective."""
 _STEADY = 6000
 """Requests in each minute of a second recommender, which misses none."""
 
@@ -99,7 +99,7 @@ def _crash_loop(budget: float, _: random.Random) -> list[list[Minute]]:
 
 
 def _from_the_start(budget: float, _: random.Random) -> list[list[Minute]]:
-    """The first process: nothing was scraped before, and its first requests miss."""
+    """A new process, of which no sample exists. Its first requests miss the objective."""
     return [[*[Minute(0, scraped=False)] * 10, *steady(20, 600, 1), *steady(150, 600, 0)]]
 
 

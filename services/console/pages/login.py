@@ -14,8 +14,19 @@ from starlette.routing import Route
 
 from services.console.api import Api, ApiProblem, at
 from services.console.page import Pages
-from services.console.render import THEME, THEMES, PageFault, fault, onwards, page
-from services.console.session import RejectedForm, SubmittedForm, can_be_token, cookie, forget, form_of, inside, keep
+from services.console.render import THEME, THEMES, PageFault, fault, login_page, onwards
+from services.console.session import (
+    RejectedForm,
+    SubmittedForm,
+    can_be_token,
+    cookie,
+    delete_cookie,
+    forget,
+    form_of,
+    inside,
+    keep,
+    set_cookie,
+)
 from shared.domain.errors import EyasError
 from shared.ports import IdentityProvider
 
@@ -26,14 +37,14 @@ _SIGN_IN_SECONDS = 600
 
 async def login(request: Request) -> Response:
     if request.method in ("GET", "HEAD"):
-        return _login_page(request, inside(request.query_params.get("next", "/")))
+        return login_page(request, inside(request.query_params.get("next", "/")))
     try:
         form = await form_of(request, None)
     except RejectedForm as error:
         return fault(request, PageFault(403, "Form refused", str(error)))
     token, where = form["token"], inside(form["next"] or "/")
     if not can_be_token(token):
-        return _login_page(request, where, "This is not a token: a token is one line of letters and digits.")
+        return login_page(request, where, "This is not a token: a token is one line of letters and digits.")
     return await _entered(request, token, where)
 
 
@@ -46,12 +57,10 @@ async def sign_in(request: Request) -> Response:
     try:
         address = await run_in_threadpool(provider.authorization_url, **values)
     except EyasError as error:
-        return _login_page(request, "/", str(error), 503)
+        return login_page(request, "/", str(error), 503)
     values["next"] = inside(request.query_params.get("next", "/"))[:1000]
     response = RedirectResponse(address, 303, {"Cache-Control": "no-store"})
-    secure = request.url.scheme == "https"
-    text = quote(json.dumps(values))
-    response.set_cookie(_sign_in_cookie(request), text, _SIGN_IN_SECONDS, secure=secure, httponly=True, samesite="lax")
+    set_cookie(request, response, _sign_in_cookie(request), quote(json.dumps(values)), _SIGN_IN_SECONDS)
     return response
 
 
@@ -64,18 +73,18 @@ async def callback(request: Request) -> Response:
         if not f"{state}{nonce}{verifier}".isascii():
             raise ValueError("not a cookie of the console")
     except (ValueError, KeyError, TypeError):
-        return _login_page(request, "/", "This sign-in took too long, or began in another browser: sign in again.")
+        return login_page(request, "/", "This sign-in took too long, or began in another browser: sign in again.")
     if provider is None or not hmac.compare_digest(state.encode(), request.query_params.get("state", "").encode()):
-        return _login_page(request, where, "This is the answer to another sign-in: sign in again.")
+        return login_page(request, where, "This is the answer to another sign-in: sign in again.")
     code = request.query_params.get("code", "")
     if not code:
-        return _login_page(request, where, "The identity provider refused the sign-in.")
+        return login_page(request, where, "The identity provider refused the sign-in.")
     try:
         text = await provider.exchange(code, verifier)
     except EyasError as error:
-        return _login_page(request, where, str(error), error.status)
+        return login_page(request, where, str(error), error.status)
     response = await _entered(request, text, where, nonce)
-    response.delete_cookie(_sign_in_cookie(request), secure=request.url.scheme == "https", httponly=True, samesite="lax")
+    delete_cookie(request, response, _sign_in_cookie(request))
     return response
 
 
@@ -112,15 +121,10 @@ async def _entered(request: Request, credential: str, where: str, nonce: str | N
         session = await Api(request.state.api, credential).post(at("sessions"), {"nonce": nonce})
     except ApiProblem as refused:
         is_token = nonce is None and refused.status == 401
-        return _login_page(request, where, "Unknown token." if is_token else refused.detail, refused.status if nonce else 401)
+        return login_page(request, where, "Unknown token." if is_token else refused.detail, refused.status if nonce else 401)
     response = onwards(where)
     keep(request, response, session["session"])
     return response
-
-
-def _login_page(request: Request, where: str, wrong: str = "", status: int = 401) -> Response:
-    has_provider = request.state.provider is not None
-    return page(request, "login.html", status=status if wrong else 200, next=where, wrong=wrong, has_provider=has_provider)
 
 
 def _sign_in_cookie(request: Request) -> str:

@@ -52,8 +52,8 @@ def test_what_is_written_is_read_back(world, client):
 
 def test_the_history_has_it_too(world, client):
     put(client, {**row(17, age=1), "at": "2025-12-01T00:00:00Z"}, {**row(17, age=2), "at": "2025-12-02T00:00:00Z"})
-    found = world.history.as_of("m", "user", [(17, NOW - 30.5 * DAY), (17, NOW)], None)
-    assert [one.values["age"] for one in found] == [1, 2]
+    rows = world.history.as_of("m", "user", [(17, NOW - 30.5 * DAY), (17, NOW)], None)
+    assert [row.values["age"] for row in rows] == [1, 2]
 
 
 def test_a_late_row_changes_nothing_and_is_counted_so(client):
@@ -167,7 +167,7 @@ def test_a_store_that_is_away_loses_nothing(world, client, problem, monkeypatch)
 
     monkeypatch.setattr(world.features.store, "write", away)
     problem(put(client, row(17, age=34)), 503, "unavailable")
-    assert [one.values for one in world.history.latest("m", "user", 9)] == [{"age": 34}]
+    assert [row.values for row in world.history.latest("m", "user", 9)] == [{"age": 34}]
 
 
 def test_all_is_loaded_anew_when_it_is_asked_for(world, client):

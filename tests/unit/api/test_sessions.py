@@ -44,9 +44,9 @@ def is_valid(world: World, text: str) -> bool:
 @pytest.mark.parametrize("role", ["client", "viewer", "operator", "admin"])
 def test_a_session_has_the_rights_of_its_token(world, role):
     token = world.holder(role, ["m"])
-    me, mine = token.get("/v1/whoami").json(), holder(world, start(token)).get("/v1/whoami").json()
-    assert mine.pop("renewable_at") is not None and me.pop("renewable_at") is None
-    assert mine == me
+    of_token, of_session = token.get("/v1/whoami").json(), holder(world, start(token)).get("/v1/whoami").json()
+    assert of_session.pop("renewable_at") is not None and of_token.pop("renewable_at") is None
+    assert of_session == of_token
 
 
 def test_no_secret_is_stored_and_the_audit_log_names_the_token(world, client):

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, delete, event, insert, select, update
 
+from services.audit_sinks import AuditCollector, AuditFile
 from services.control import audit_export
-from services.control.audit_export import OUTCOME_WAIT, AuditCollector, AuditExporter, AuditFile
+from services.control.audit_export import OUTCOME_WAIT, AuditExporter
 from services.store.audit import SqlAudit
 from services.store.expiring_rows import SqlExpiringRows
 from services.store.tables import audit
