@@ -155,6 +155,10 @@ class Sender:
         count = len(self.acknowledged)
         until("events are acknowledged", lambda: len(self.acknowledged) > count + 20)
 
+    def is_refused(self, times: int) -> None:
+        count = sum(self.refused.values())
+        until("events are refused", lambda: sum(self.refused.values()) >= count + times)
+
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Running]:
@@ -171,9 +175,9 @@ def test_a_database_that_is_moved_away_and_back_loses_nothing_that_was_acknowled
             sender.go_on()
             platform.move(tmp_path / "away")
             until("the platform isn't ready", lambda: platform.waits_for(AWAY), 5)
+            sender.is_refused(1)  # The sender has then counted every event that was acknowledged before the move.
             acknowledged, answered_before = len(sender.acknowledged), len(answered)
-            refused = sum(sender.refused.values())
-            until("events are refused", lambda count=refused: sum(sender.refused.values()) > count + 5)
+            sender.is_refused(5)
             answered += [platform.recommend() for _ in range(5)]
             assert len(sender.acknowledged) == acknowledged, "nothing is acknowledged meanwhile"
             assert all(answered[answered_before:]), "recommendations go out by the last routes"
@@ -294,8 +298,7 @@ def test_a_full_disk_is_said_and_loses_nothing_that_was_acknowledged(tmp_path: P
             sender.go_on()
             fill(platform.seen / "fill")
             until("the platform isn't ready", lambda: platform.waits_for(FULL))
-            refused = sum(sender.refused.values())
-            until("events are refused", lambda count=refused: sum(sender.refused.values()) > count + 5)
+            sender.is_refused(5)
             run = platform.client.post(f"/v1/recommenders/{NAME}/runs", json={"reason": "a test"})
             assert (run.status_code, run.json()["detail"]) == (503, FULL)
             assert platform.client.get(f"/v1/recommenders/{NAME}").status_code == 200, "what only reads is answered"
