@@ -159,7 +159,7 @@ def live(scene: Scene, arm: str, folder: Path) -> Month:
         spec = first_spec(scene, data)
         platform.apply(spec)
         platform.start_run(NAME, "first")
-        _until(platform, START + timedelta(hours=6), lambda: platform.routes.get(NAME) is not None)
+        run_until(platform, START + timedelta(hours=6), lambda: platform.routes.get(NAME) is not None)
         zero = START + DAY
         platform.clock.jump_to(zero)
         platform.apply(spec_of_arm(spec, arm))
@@ -199,7 +199,7 @@ def _day(platform: Platform, scene: Scene, crowd: Crowd, day: int, zero: datetim
     return Day(day, scene.visits, hits, low, high, promised / scene.visits, crowd.oracle(), fallbacks)
 
 
-def _until(platform: Platform, end: datetime, condition: Callable[[], bool]) -> None:
+def run_until(platform: Platform, end: datetime, condition: Callable[[], bool]) -> None:
     while not condition():
         if platform.clock.now() > end:
             states = [f"{run.id}: {run.status.state}, {run.status.reason}" for run in platform.runs.list(NAME)]

@@ -67,6 +67,8 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import ArtifactStore, ServedUnit, ServerInfo
+from shared.serving.signature import Signature
+from shared.serving.tensors import tensors
 from shared.run_factory import new_run
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -98,6 +100,7 @@ class OnnxServer:
     def __init__(self, artifacts: ArtifactStore) -> None:
         self._artifacts = artifacts
         self._sessions: dict[tuple[str, int], onnxruntime.InferenceSession] = {}
+        self._signatures: dict[tuple[str, int], Signature] = {}
         self._answers: Counter[tuple[str, int]] = Counter()
         self._texts: dict[int, tuple[Array, Array]] = {}
 
@@ -112,6 +115,7 @@ class OnnxServer:
                 options.intra_op_num_threads = options.inter_op_num_threads = 1
                 model = self._artifacts.read(unit.files["model.onnx"])
                 self._sessions[key] = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+                self._signatures[key] = read(Signature, json.loads(self._artifacts.read(unit.files["signature.json"])), "signature.json")
         return {}
 
     def answering(self, recommender: str) -> frozenset[int]:
@@ -122,7 +126,7 @@ class OnnxServer:
         if session is None:
             raise Unavailable(f"{recommender} version {number} is not placed")
         self._answers[recommender, number] += 1
-        inputs = {place.name: self._as_objects(feed[place.name]) for place in session.get_inputs()}
+        inputs = {name: self._as_objects(array) for name, array in tensors(self._signatures[recommender, number], feed).items()}
         (scores,) = session.run(["score"], inputs)
         return np.asarray(scores)
 

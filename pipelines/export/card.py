@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pipelines.features.graph import Graph
-from pipelines.models.tables import Table, report
+from pipelines.models.family import Trained
+from pipelines.models.recent_items import UsesRecentItems
+from pipelines.models.tables import report
 from shared.contracts.card import Exported
 from shared.contracts.stage import StageSpec
+from shared.serving.signature import Signature
 
 
-def begin_card(stage: StageSpec, graph: Graph, tables: Sequence[Table], score: str) -> Exported:
+def begin_card(stage: StageSpec, graph: Graph, model: Trained, served: Signature) -> Exported:
     spec = stage.recommender
     return Exported(
         version=1,
@@ -19,8 +20,9 @@ def begin_card(stage: StageSpec, graph: Graph, tables: Sequence[Table], score: s
         mode=stage.mode,
         model=spec.model.model_dump(mode="json"),
         features=tuple(graph.describe()),
-        tables=tuple(report(tables)),
-        lookup_bytes=sum(table.width * 4 * (table.length or 1) for table in tables),
+        tables=tuple(report(model.tables)),
+        lookup_bytes=sum(table.width * 4 * (table.length or 1) for table in model.tables),
         label=f"{spec.schema_.label.column or 'each row'} {spec.schema_.label.positive}",
-        score=score,
+        score=model.meaning,
+        recent=model.recent_use if served.session is not None and isinstance(model, UsesRecentItems) else None,
     )

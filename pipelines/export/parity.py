@@ -14,15 +14,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipelines.features.columns import Raw
 from pipelines.features.graph import Graph
 from pipelines.inputs.eval_pairs import RawColumns
 from pipelines.inputs.tables import array
 from pipelines.models.family import Trained
+from pipelines.models.recent_items import ReadsRecentItems
 from shared.serving.signature import BLANK, OUTPUT, Signature
 
 Ints = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 REAL, MOST = 4_000, 20_000
+_RECENT = 500
+"""Maximum number of rows with recent items."""
 _LAST = 2**63 - 1
 _BLANK = BLANK["int64"]
 
@@ -38,17 +42,42 @@ def choose_pairs(graph: Graph, fetch: Callable[[str], Path], catalogue: int, see
     return np.concatenate([users, covering_users]), np.concatenate([rows, covering_rows])
 
 
-def answers(graph: Graph, model: Trained, raw: RawColumns, users: Ints, rows: Ints, served: Signature) -> Arrays:
-    """Returns the unit's raw columns, polars' features by output name, and the score of the training runtime."""
+def answers(graph: Graph, model: Trained, raw: RawColumns, users: Ints, rows: Ints, served: Signature, recent: Raw | None = None) -> Arrays:
+    """Returns the unit's raw columns, polars' features by output name, and the score of the training runtime. `recent`: the input of recent
+    items, for a model that reads them."""
     columns, frame = raw.of(served)(users, rows), raw.frame(graph, users, rows)
-    if served.session is not None:
+    if recent is not None:
+        columns[recent.name] = _recent(columns[recent.name], raw.items[served.item].to_numpy())
+    elif served.session is not None:
         columns[served.session] = _sessions(columns[served.session], raw.items[served.item].to_numpy())
         frame = frame.with_columns(
             pl.Series(served.session, [row[row != _BLANK].tolist() for row in columns[served.session]], pl.List(pl.Int64))
         )
     made = graph.transform(frame.lazy()).collect()
     features = {feature.name: array(made[feature.name], feature.kind) for feature in graph.features}
-    return columns | {feature.output: features[feature.name] for feature in graph.features} | {OUTPUT: model.score(features)}
+    score = model.score(features) if recent is None else _score_recent(graph, model, features, columns[recent.name])
+    return columns | {feature.output: features[feature.name] for feature in graph.features} | {OUTPUT: score}
+
+
+def _score_recent(graph: Graph, model: Trained, features: Arrays, recent: Ints) -> NDArray[np.float32]:
+    """Scores rows with recent items apart, because they take longer."""
+    assert isinstance(model, ReadsRecentItems)
+    score, some = model.score(features), np.flatnonzero((recent != _BLANK).any(axis=1))
+    keys = pl.Series(recent[some].ravel())
+    codes = graph.key(graph.item).state.coded(keys.set(keys == _BLANK, None)).reshape(len(some), -1)
+    score[some] = model.score_recent({name: column[some] for name, column in features.items()}, codes)
+    return score
+
+
+def _recent(blank: Ints, keys: Ints) -> Ints:
+    """Gives some rows recent items; some of the items are unknown."""
+    count, width = blank.shape
+    random, recent = np.random.default_rng((count, 41)), np.array(blank)
+    for row in range(0, min(count, REAL), REAL // _RECENT):
+        items = random.choice(keys, random.integers(1, width + 1))
+        items[random.random(len(items)) < 0.02] = _stranger(keys)
+        recent[row, : len(items)] = items
+    return recent
 
 
 def _sessions(blank: Ints, keys: Ints) -> Ints:

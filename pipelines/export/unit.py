@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from pipelines.features.columns import Raw
 from pipelines.features.graph import IR_VERSION, Graph
 from pipelines.features.onnx_builder import tensor_info
-from pipelines.features.operators.base import output_name
+from pipelines.features.operators.base import RECENT, RECENT_LIST, output_name
 from pipelines.models.external_weights import SMALLEST, ExternalArray, ExternalWeights, LowersExternalWeights
 from pipelines.models.family import Trained
+from pipelines.models.recent_items import ReadsRecentItems
 from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
 from shared.serving.external import refuse_others
@@ -32,16 +34,23 @@ _PREFIX = "model/"
 
 
 def write_unit(
-    graph: Graph, model: Trained, path: Path, limit: int | None = None, lists: Lists = "padded", inline: int = INLINE
+    graph: Graph,
+    model: Trained,
+    path: Path,
+    limit: int | None = None,
+    lists: Lists = "padded",
+    inline: int = INLINE,
+    recent: Raw | None = None,
 ) -> dict[str, Path]:
     """Writes the graph, and `weights.bin` if both together exceed `inline` bytes; returns the files by name.
 
-    Inputs keep the data's names (`movieId` stays `movieId`); the number of rows is free.
+    `recent`: the input of the user's recent items, for a model that reads them. Inputs keep the data's names (`movieId` stays `movieId`);
+    the number of rows is free.
     """
     import onnx
 
     beside = ExternalWeights(min(SMALLEST, max(inline, _LEAST)))
-    features, lowered = graph.lower(limit, lists), _lowered(model, beside)
+    features, lowered = graph.lower(limit, lists, recent), _lowered(model, beside, recent)
     for part in (features, lowered):
         _refuse_files(part)
         beside.take(part)
@@ -101,7 +110,11 @@ def _marks(unit: Any, beside: ExternalWeights) -> Iterator[tuple[Any, ExternalAr
             yield tensor, weights
 
 
-def _lowered(model: Trained, beside: ExternalWeights) -> Any:
+def _lowered(model: Trained, beside: ExternalWeights, recent: Raw | None) -> Any:
+    if recent is not None:
+        assert isinstance(model, ReadsRecentItems)
+        assert recent.width is not None
+        return model.lower_recent(beside, recent.width)
     return model.lower_beside(beside) if isinstance(model, LowersExternalWeights) else model.lower()
 
 
@@ -120,7 +133,7 @@ def merge(features: Any, model: Any) -> Any:
     """Joins features and a lowered model, whose inputs have the features' names."""
     import onnx
 
-    codes = list(features.graph.output)
+    codes = [output for output in features.graph.output if output.name not in (output_name(RECENT), output_name(RECENT_LIST))]
     model.ir_version = IR_VERSION
     links = [(output_name(feature.name), _PREFIX + feature.name) for feature in model.graph.input]
     # onnx prefixes initializers only after the bodies of loops, which read them

@@ -20,8 +20,8 @@ from pipelines.features.compile import Tables, compile_operators
 from pipelines.features.engines.history import RowHistory
 from pipelines.features.engines.polars import PreparedTables, compute
 from pipelines.features.lowering import Lowering
-from pipelines.features.onnx_builder import IR_VERSION, OPSET
-from pipelines.features.operators.base import Feature, Mode, Operator, SavedState, output_name
+from pipelines.features.onnx_builder import IR_VERSION, OPSET, tensor_info
+from pipelines.features.operators.base import RECENT, RECENT_LIST, Feature, Mode, Operator, SavedState, output_name
 from pipelines.features.operators.categorify import Categorify
 from pipelines.features.operators.kinds import Ordered, is_ordered
 from pipelines.features.operators.target import TargetEncode
@@ -184,11 +184,23 @@ class Graph:
         made = self.transform(frame, side, keep=apart)
         return made.rename({name: name.removeprefix(output_name("")) for name in apart})
 
-    def lower(self, limit: int | None = None, lists: Lists = "padded") -> Any:
-        """Returns the ONNX model from raw columns to features."""
-        return self.lowering(limit, lists).features_model(
-            [(feature.output, feature.made, feature.kind, feature.width) for feature in self.features]
-        )
+    def lower(self, limit: int | None = None, lists: Lists = "padded", recent: Raw | None = None) -> Any:
+        """Returns the ONNX model from raw columns to features; with `recent`, also to the codes of these items of the user."""
+        build = self.lowering(limit, lists)
+        outputs = [(feature.output, feature.made, feature.kind, feature.width) for feature in self.features]
+        if recent is None:
+            return build.features_model(outputs)
+        assert recent.width is not None
+        _, number = build.take_shared(recent.name, recent.kind, recent.width)
+        codes = build.node("Identity", self.key(self.item).state.lower(build, recent), output=output_name(RECENT))
+        number = build.node("Identity", number, output=output_name(RECENT_LIST))
+        return build.features_model(outputs, tensor_info(codes, "INT32", "L", recent.width), tensor_info(number, "INT64", "N"))
+
+    def recent(self, width: int, limit: int | None = None) -> Raw | None:
+        """Returns the input for `width` items that the user liked recently; None if the graph has not the codes of all items."""
+        if not width or any(cut.operator is self.key(self.item) for cut in self.stored(limit)):
+            return None
+        return Raw(f"{self.item}_recent", "int64", "context", many=True, max_length=width, width=width)
 
     def lowering(self, limit: int | None = None, lists: Lists = "padded") -> Lowering:
         import numpy as np

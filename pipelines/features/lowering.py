@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import polars as pl
 from pipelines.features.columns import BLANK, Column, Kind, Raw
 from pipelines.features.onnx_builder import ML, OnnxBuilder, tensor_info
 from shared.contracts.serving import Lists
-from shared.serving.signature import OFFSETS, VALUES
+from shared.serving.signature import LIST, LISTS, OFFSETS, VALUES
 
 _TENSORS: dict[Kind, str] = {"int64": "INT64", "string": "STRING", "float32": "FLOAT", "code": "INT32"}
 
@@ -45,6 +46,12 @@ class Lowering(OnnxBuilder):
         else:
             self.input(name, _TENSORS[kind], *rows_of(width))
         return name
+
+    def take_shared(self, name: str, kind: Kind, width: int) -> tuple[str, str]:
+        """Adds the two inputs of lists that rows share, as the column `name`: the distinct lists, and the number of each row's list."""
+        self.taken.append(name)
+        self.gives(name, self.input(name + LISTS, _TENSORS[kind], "L", width))
+        return self.tensor(name), self.input(name + LIST, "INT64", "N")
 
     def _pad(self, name: str, kind: Kind, width: int) -> None:
         """Builds padded rows from values and offsets; places behind a list's end point to a blank after the last value."""
@@ -97,11 +104,11 @@ class Lowering(OnnxBuilder):
             digest = mod(grown, PRIME)
         return mod(mod(self.node("Add", self.node("Mul", digest, self.constant(FINAL)), self.constant(SHIFT)), PRIME), buckets)
 
-    def features_model(self, outputs: list[tuple[str, str, Kind, int | None]]) -> Any:
-        """Builds the model. `outputs`: name, value's name, kind and width of each."""
+    def features_model(self, outputs: Sequence[tuple[str, str, Kind, int | None]], *others: Any) -> Any:
+        """Builds the model. `outputs`: name, value's name, kind and width of each; `others`: further outputs, as `tensor_info`s."""
         for name, value, _, _ in outputs:
             self.node("Identity", self._values[value], output=name)
-        return self.model("features", *(tensor_info(name, _TENSORS[kind], *rows_of(width)) for name, _, kind, width in outputs))
+        return self.model("features", *(tensor_info(name, _TENSORS[kind], *rows_of(width)) for name, _, kind, width in outputs), *others)
 
 
 def rows_of(width: int | None) -> tuple[Any, ...]:

@@ -73,15 +73,21 @@ class OnnxBuilder:
         body.weights, body._initializers = self.weights, self._initializers
         return body
 
-    def loop(self, count: str, first: str, body: OnnxBuilder, after: str, *dims: Any) -> str:
-        """Repeats the body `count` times and returns the last state; `after` is the float32 state after an iteration, `dims` its shape."""
+    def loop(
+        self, count: str, first: str, body: OnnxBuilder, after: str, *dims: Any, dtype: str = "FLOAT", when: tuple[str, str] = ("", "")
+    ) -> str:
+        """Repeats the body up to `count` times and returns the last state; `after` is the state after an iteration, `dims` its shape.
+
+        `when`: whether to begin, and, from the body, whether to go on; always without it.
+        """
         from onnx import helper
 
+        begins, goes_on = when
         names = [f"{body._scope}{name}" for name in ("number", "more", "state")]
-        types: list[tuple[str, tuple[Any, ...]]] = [("INT64", ()), ("BOOL", ()), ("FLOAT", dims)]
-        inputs = [tensor_info(name, dtype, *shape) for name, (dtype, shape) in zip(names, types, strict=True)]
-        outputs = [tensor_info(body.node("Identity", names[1]), "BOOL"), tensor_info(after, "FLOAT", *dims)]
-        return self.node("Loop", count, "", first, body=helper.make_graph(body.nodes, f"{body._scope}body", inputs, outputs))
+        types: list[tuple[str, tuple[Any, ...]]] = [("INT64", ()), ("BOOL", ()), (dtype, dims)]
+        inputs = [tensor_info(name, kind, *shape) for name, (kind, shape) in zip(names, types, strict=True)]
+        outputs = [tensor_info(body.node("Identity", goes_on or names[1]), "BOOL"), tensor_info(after, dtype, *dims)]
+        return self.node("Loop", count, begins, first, body=helper.make_graph(body.nodes, f"{body._scope}body", inputs, outputs))
 
     def model(self, name: str, *outputs: Any) -> Any:
         """Returns the ONNX model; outputs are `tensor_info`s."""

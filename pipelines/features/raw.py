@@ -31,8 +31,9 @@ def inputs(graph: Graph, limit: int | None = None) -> tuple[Raw, ...]:
     )
 
 
-def signature(graph: Graph, serve: Serve | None = None) -> Signature:
-    """Returns the signature of the served unit; `serve`: the spec's serving options, defaults if absent."""
+def signature(graph: Graph, serve: Serve | None = None, recent: Raw | None = None, learned_until: float | None = None) -> Signature:
+    """Returns the signature of the served unit; `serve`: the spec's serving options, defaults if absent; `recent`: the input of recent
+    items, if the model has one."""
     serve = serve or Serve()
     check_lists(graph, serve.lists)
     limit = serve.vocabulary_limit
@@ -53,11 +54,14 @@ def signature(graph: Graph, serve: Serve | None = None) -> Signature:
         item=graph.item,
         time=next((column.name for column in columns if column.name == graph.tables.time), None),
         session=next(
-            (operator.session.name for operator in graph.operators if isinstance(operator, Sequence) and operator.session is not None), None
+            (operator.session.name for operator in graph.operators if isinstance(operator, Sequence) and operator.session is not None),
+            recent.name if recent is not None else None,
         ),
+        learned_until=learned_until,
         inputs=(
             *(_input(column, graph, serve.lists) for column in columns),
             *(_stored(stored_input, serve.lists) for stored_input in graph.stored(limit)),
+            *([Input(name=recent.name, dtype="int64", width=recent.width, lists="shared", side="context")] if recent is not None else []),
         ),
         features=features,
         instances=serve.instances,

@@ -137,7 +137,10 @@ class RawColumns:
         raw = self if own is None else self._without_stored()
         items = {wanted.name: raw._of_items(wanted, served, own) for wanted in served.side("item")}
         people = raw._of_users(served, own)
-        moments = {wanted.name: self._of_moments(wanted, served) for wanted in served.side("context")}
+        moments = {wanted.name: self._of_moments(wanted, served) for wanted in served.side("context") if wanted.name != served.session}
+        no_items = {
+            wanted.name: np.full((1, wanted.width or 1), BLANK["int64"]) for wanted in served.inputs if wanted.name == served.session
+        }
 
         def ask(users: Ints, rows: Ints) -> dict[str, Array]:
             inputs = {name: column[rows] for name, column in items.items()} | {served.user: users}
@@ -147,7 +150,7 @@ class RawColumns:
             if moments:
                 places = self.moments.places(users)
                 inputs |= {name: column[places] for name, column in moments.items()}
-            return inputs
+            return inputs | {name: np.broadcast_to(blank, (len(rows), blank.shape[1])) for name, blank in no_items.items()}
 
         return ask
 
@@ -186,8 +189,6 @@ class RawColumns:
         if wanted.name not in self.moments.raw.columns:
             if wanted.name == served.time:
                 return self.moments.times
-            if wanted.name == served.session:
-                return np.full((len(self.moments.users) + 1, wanted.width or 1), BLANK["int64"], np.int64)
             if wanted.name in self.moments.extra.columns:
                 return _unread(self.moments.extra, wanted)
         return raw_column(self.moments.raw, wanted, "the interactions")

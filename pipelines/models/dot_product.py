@@ -12,9 +12,14 @@ from pipelines.training.als import Factors
 def lower_product(name: str, user: str, item: str, factors: Factors, beside: ExternalWeights) -> Any:
     """Returns the ONNX model with the name `name`; its inputs are the codes."""
     build = OnnxBuilder(beside.tensor)
-    vectors = [
-        build.node("Gather", build.initializer(f"{side}/vectors", array), build.input(column, "INT32", "N"))
-        for side, array, column in (("users", factors.users, user), ("items", factors.items, item))
-    ]
-    build.node("ReduceSum", build.node("Mul", *vectors), build.constant([1]), output="score", keepdims=0)
+    for column in (user, item):
+        build.input(column, "INT32", "N")
+    build.node("Identity", product(build, user, item, factors), output="score")
     return build.model(name, tensor_info("score", "FLOAT", "N"))
+
+
+def product(build: OnnxBuilder, user: str, item: str, factors: Factors) -> str:
+    """Adds the inner products of the vectors of two tensors of codes."""
+    sides = (("users", factors.users, user), ("items", factors.items, item))
+    vectors = [build.node("Gather", build.initializer(f"{side}/vectors", array), codes) for side, array, codes in sides]
+    return build.node("ReduceSum", build.node("Mul", *vectors), build.constant([1]), keepdims=0)

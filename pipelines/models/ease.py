@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,9 +54,11 @@ EXACT = 5_000
 
 @dataclass(frozen=True)
 class EaseModel(LowersExternalWeights):
-    """Implements Trained and ScoresAll."""
+    """Implements Trained, ScoresAll and ReadsRecentItems."""
 
     meaning: ClassVar[str] = "affinity of the user to the item: about 1 for items that match all positives, about 0 for unrelated items"
+
+    recent_use: ClassVar[str] = "recent likes are added to the user's likes"
 
     user: str
     item: str
@@ -87,7 +89,18 @@ class EaseModel(LowersExternalWeights):
         scores: Floats = sparse(self.user_history.likes.rows(users), len(self.weights)) @ self.weights
         return scores
 
+    def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> Floats:
+        users = columns[self.user].astype(np.int64)
+        history, _ = self.user_history.with_recent(users, recent)
+        return replace(self, user_history=history).score({self.user: np.arange(len(users), dtype=np.int32), self.item: columns[self.item]})
+
     def lower_beside(self, beside: ExternalWeights) -> Any:
+        return self._lower(beside)
+
+    def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
+        return self._lower(beside, width)
+
+    def _lower(self, beside: ExternalWeights, recent: int | None = None) -> Any:
         def score(turn: OnnxBuilder) -> str:
             large, first = self.weights.size > MOST_INT32, turn.constant([0])
             liked, items = (turn.cast(codes, "INT64") if large else codes for codes in (LIKED, ITEMS))
@@ -96,7 +109,7 @@ class EaseModel(LowersExternalWeights):
             return turn.node("ReduceSum", turn.node("Gather", turn.initializer("ease/weights", flat), places), first, keepdims=0)
 
         flat = self.weights.reshape(-1)
-        return lower(self.user_history, self.user, self.item, score, beside)
+        return lower(self.user_history, self.user, self.item, score, beside, recent)
 
     def embeddings(self, codes: Codes) -> None:
         """Returns None for EASE: it has no embeddings to search."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -46,9 +46,11 @@ NEIGHBOURS = "neighbours.npz"
 
 @dataclass(frozen=True)
 class ItemKnnModel(LowersExternalWeights):
-    """Implements Trained and ScoresAll."""
+    """Implements Trained, ScoresAll and ReadsRecentItems."""
 
     meaning: ClassVar[str] = "similarity of the user's positives to the item: a sum over its nearest neighbours, only for comparison"
+
+    recent_use: ClassVar[str] = "recent likes are added to the user's likes"
 
     user: str
     item: str
@@ -89,7 +91,18 @@ class ItemKnnModel(LowersExternalWeights):
         near = sparse(LikesByRow(np.arange(items + 1) * count, self.near.items.reshape(-1)), items, self.near.nearness.reshape(-1))
         return near.T.tocsr()
 
+    def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> Floats:
+        users = columns[self.user].astype(np.int64)
+        history, _ = self.user_history.with_recent(users, recent)
+        return replace(self, user_history=history).score({self.user: np.arange(len(users), dtype=np.int32), self.item: columns[self.item]})
+
     def lower_beside(self, beside: ExternalWeights) -> Any:
+        return self._lower(beside)
+
+    def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
+        return self._lower(beside, width)
+
+    def _lower(self, beside: ExternalWeights, recent: int | None = None) -> Any:
         def score(turn: OnnxBuilder) -> str:
             none = turn.initializer("itemknn/none", np.zeros(len(self.near.items), np.float32))
             yes = turn.node("Expand", turn.constant(np.ones(1, np.float32)), turn.node("Shape", LIKED))
@@ -98,7 +111,7 @@ class ItemKnnModel(LowersExternalWeights):
             near = turn.node("Mul", there, turn.node("Gather", turn.initializer("itemknn/nearness", self.near.nearness), ITEMS))
             return turn.node("ReduceSum", near, turn.constant([1]), keepdims=0)
 
-        return lower(self.user_history, self.user, self.item, score, beside)
+        return lower(self.user_history, self.user, self.item, score, beside, recent)
 
     def embeddings(self, codes: Codes) -> None:
         """Returns None for item kNN: it has no embeddings to search."""

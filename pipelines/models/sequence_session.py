@@ -46,6 +46,7 @@ class SequenceSession(LowersExternalWeights):
     queries: Floats
 
     meaning: ClassVar[str] = "rank score of the item among all items as the next item: only for comparison, without a zero point"
+    recent_use: ClassVar[str] = "recent likes follow the sequence of the training; the transformer reads it again"
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -26,20 +26,24 @@ from numpy.typing import NDArray
 
 from pipelines.arrays import read_arrays, write_arrays
 from pipelines.features.columns import FIRST, NULL
+from pipelines.features.following import followed, lower_followed, lower_present_first, present_first
+from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.features.operators.sequence import Sequence
 from pipelines.features.reading import Reads
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.tables import Codes
 from pipelines.models.attention.learning import SequenceStep
+from pipelines.models.attention.lowered import scores
 from pipelines.models.attention.shape import Shape, Weights, begin, check_weights, grow
 from pipelines.models.attention.streams import Streams, read_streams
 from pipelines.models.attention.windows import Windows
-from pipelines.models.dot_product import lower_product
+from pipelines.models.dot_product import lower_product, product
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.train import how
 from pipelines.models.neural.weights import WEIGHTS
+from pipelines.models.recent_items import pairs_of, parts_of, with_recent
 from pipelines.models.sequence_session import (
     QUERIES,
     SequenceSession,
@@ -74,7 +78,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SessionModel(LowersExternalWeights):
-    """Implements Trained and ScoresAll; `queries` holds the transformer's output for each user's sequence, by code."""
+    """Implements Trained, ScoresAll and ReadsRecentItems; `queries` holds the transformer's output for each user's sequence, by code."""
 
     user: str
     item: str
@@ -87,6 +91,7 @@ class SessionModel(LowersExternalWeights):
     """Time of the newest training row."""
 
     meaning: ClassVar[str] = "rank score of the item among all items as the next item: only for comparison, without a zero point"
+    recent_use: ClassVar[str] = "recent likes follow the sequence of the training; the transformer reads it again"
 
     @cached_property
     def factors(self) -> Factors:
@@ -117,6 +122,43 @@ class SessionModel(LowersExternalWeights):
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
         return lower_product(Session.name, self.user, self.item, self.factors, beside)
+
+    def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> Floats:
+        new = present_first(recent)
+        fresh = new[:, 0] != NULL
+        scores = self.score(columns)
+        trained = newest_of(self.sequences.rows(columns[self.user][fresh]), self.shape.length)
+        scores[fresh] = scores_of(self.shape, self.weights, followed(trained, new[fresh]), columns[self.item][fresh])
+        return scores
+
+    def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
+        build = OnnxBuilder(beside.tensor)
+        for column in (self.user, self.item):
+            build.input(column, "INT32", "N")
+        rows = pairs_of(build, build.cast(self.user, "INT64"), width)
+        fresh = with_recent(build)
+        build.node("Unique", build.node("Compress", rows, fresh), output=("pairs/distinct", "", "pairs/place"), sorted=1)
+        users, recent = parts_of(build, "pairs/distinct")
+        new = lower_present_first(build, recent, width)
+        sequences = build.cast(lower_followed(build, self._lower_sequences(build, users), new, self.shape.length, width), "INT64")
+        items = build.node("Compress", self.item, fresh)
+        read = scores(build, items, sequences, "pairs/place", self.shape, self.weights, self.factors.items)
+        places = build.node("Squeeze", build.node("NonZero", fresh), build.constant([0]))
+        trained = product(build, self.user, self.item, self.factors)
+        build.node("ScatterElements", trained, places, read, axis=0, output="score")
+        return build.model(Session.name, tensor_info("score", "FLOAT", "N"))
+
+    def _lower_sequences(self, build: OnnxBuilder, users: str) -> str:
+        """Returns the trained sequences of these user codes, as `newest_of` does."""
+        const = build.constant
+        sequences = self.sequences.others.astype(np.int32) if len(self.sequences.others) else np.zeros(1, np.int32)
+        start = build.initializer("known/start", self.sequences.start)
+        end = build.node("Gather", start, build.node("Add", users, const(1)))
+        begin = build.node("Max", build.node("Gather", start, users), build.node("Sub", end, const(self.shape.length)))
+        places = build.node("Add", build.column(begin), const(np.arange(self.shape.length)[None, :]))
+        there = build.node("Less", places, build.column(end))
+        codes = build.node("Gather", build.initializer("known/items", sequences), build.node("Where", there, places, const(0)))
+        return build.node("Where", there, codes, const(np.int32(NULL)))
 
     def embeddings(self, codes: Codes) -> Embeddings:
         factors = self.factors

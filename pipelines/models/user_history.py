@@ -3,7 +3,8 @@
 Users without likes and unknown users like the code NULL, where a family keeps its scores for unknown users.
 
 In the served unit a loop goes over the distinct users of a batch. So nothing is padded, there is no limit on a user's likes, and a call
-costs its users' likes times their scored items. A request for one user takes one iteration.
+costs its users' likes times their scored items. A request for one user takes one iteration. Items that a user liked recently, which the
+request brings, are added to the user's stored likes: a set, so an item counts once.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.arrays import read_arrays, write_arrays
-from pipelines.features.columns import NULL
+from pipelines.features.columns import FIRST, NULL
 from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.family import Fetch
+from pipelines.models.recent_items import pairs_of, parts_of
 from pipelines.training.likes import Ints, LikePairs, LikesByRow, Positions
 
 Floats = NDArray[np.float32]
 FILE = "known.npz"
-LIKED, ITEMS = "turn/liked", "turn/items"
-"""Names in an iteration: the codes that the user likes, and the codes to score for the user. No column name contains '/'."""
+LIKED, WEIGHTS, NEW, USER, ITEMS = "turn/liked", "turn/weights", "turn/new", "turn/user", "turn/items"
+"""Names in an iteration: the codes that the user likes, their weights if the history has any, those of them that only the request brings,
+the user's code, and the codes to score for the user. No column name contains '/'."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class UserHistory:
     @property
     def size(self) -> int:
         """Bytes in the served graph."""
-        return self.likes.start.nbytes + self.likes.others.nbytes
+        return sum(array.nbytes for array in (self.likes.start, self.likes.others, self.likes.weights) if array is not None)
 
     def scores(self, users: Ints, items: Ints, score_user: Callable[[Positions, Ints], Floats]) -> Floats:
         """Scores the rows user by user; `score_user` scores items for a user with these likes."""
@@ -49,37 +52,112 @@ class UserHistory:
             scores[rows] = score_user(self.likes.of(user), items[rows])
         return scores
 
+    def with_recent(self, users: Ints, recent: NDArray[np.int32]) -> tuple[UserHistory, NDArray[np.bool_]]:
+        """Returns the likes of these rows: the user's, then the row's new items, with weight 1; and which rows have new items."""
+        stored = self.likes.rows(users)
+        likes: list[Positions] = []
+        weights: list[Floats] = []
+        changed = np.zeros(len(users), bool)
+        for row, items in enumerate(recent):
+            own, part = stored.of(row), slice(stored.start[row], stored.start[row + 1])
+            new = np.setdiff1d(items[items >= FIRST], own)
+            changed[row] = len(new) > 0
+            stays = own != NULL if len(new) else np.ones(len(own), bool)
+            likes.append(np.concatenate([own[stays], new]))
+            if stored.weights is not None:
+                weights.append(np.concatenate([stored.weights[part][stays], np.ones(len(new), np.float32)]))
+        start = np.concatenate([[0], np.cumsum([len(liked) for liked in likes])]).astype(np.int64)
+        joined = np.concatenate([*likes, np.empty(0, np.int32)]).astype(np.int32)
+        none = np.empty(0, np.float32)
+        return UserHistory(LikesByRow(start, joined, None if stored.weights is None else np.concatenate([*weights, none]))), changed
 
-def user_history_of(pairs: LikePairs) -> UserHistory:
+
+def user_history_of(pairs: LikePairs, weighted: bool = False) -> UserHistory:
+    """Returns the history; `weighted`: with the weights of the likes, if there are any."""
     likes = pairs.by_user()
     lengths = likes.lengths
-    liked = np.insert(likes.others.astype(np.int32), likes.start[:-1][lengths == 0], NULL)
-    return UserHistory(LikesByRow(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked))
+    without = likes.start[:-1][lengths == 0]
+    liked = np.insert(likes.others.astype(np.int32), without, NULL)
+    weights = np.insert(likes.weights, without, 1) if weighted and likes.weights is not None else None
+    return UserHistory(LikesByRow(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked, weights))
 
 
 def save_user_history(history: UserHistory, folder: Path) -> dict[str, Path]:
-    return {FILE: write_arrays(folder / FILE, {"start": history.likes.start, "liked": history.likes.others})}
+    arrays = {"start": history.likes.start, "liked": history.likes.others}
+    return {FILE: write_arrays(folder / FILE, arrays if history.likes.weights is None else {**arrays, "weights": history.likes.weights})}
 
 
 def load_user_history(fetch: Fetch) -> UserHistory:
     likes = read_arrays(fetch(FILE))
-    return UserHistory(LikesByRow(likes["start"], likes["liked"]))
+    return UserHistory(LikesByRow(likes["start"], likes["liked"], likes.get("weights")))
 
 
-def lower(history: UserHistory, user: str, item: str, score: Callable[[OnnxBuilder], str], beside: ExternalWeights | None = None) -> Any:
-    """Returns the ONNX model; `score` adds nodes to the loop that make a number for each of `ITEMS` from `LIKED`."""
+def lower(
+    history: UserHistory,
+    user: str,
+    item: str,
+    score: Callable[[OnnxBuilder], str],
+    beside: ExternalWeights | None = None,
+    recent: int | None = None,
+) -> Any:
+    """Returns the ONNX model; `score` adds nodes to the loop that make a number for each of `ITEMS` from `LIKED`. `recent`: the length of
+    the lists of recent items, if the model reads them."""
     build = OnnxBuilder(beside.tensor if beside is not None else None)
     for column in (user, item):
         build.input(column, "INT32", "N")
-    build.node("Unique", build.cast(user, "INT64"), output=("users/distinct", "", "users/place"), sorted=1)
-    turn, first = build.body("turn/"), build.constant([0])
-    start, liked = build.initializer("known/start", history.likes.start), build.initializer("known/liked", history.likes.others)
-    code = turn.node("Gather", "users/distinct", "turn/number")
-    begin, end = (turn.node("Gather", start, at) for at in (code, turn.node("Add", code, build.constant(1))))
-    turn.node("Slice", liked, turn.node("Unsqueeze", begin, first), turn.node("Unsqueeze", end, first), output=LIKED)
-    rows = turn.node("Squeeze", turn.node("NonZero", turn.node("Equal", "users/place", "turn/number")), first)
-    turn.node("Gather", item, rows, output=ITEMS)
-    after = turn.node("ScatterElements", "turn/state", rows, score(turn), axis=0)
-    none = build.node("ConstantOfShape", build.node("Shape", user))
-    build.node("Identity", build.loop(build.node("Size", "users/distinct"), none, turn, after, "N"), output="score")
+    rows = build.cast(user, "INT64")
+    if recent is not None:
+        rows = pairs_of(build, rows, recent)
+    none = build.node("ConstantOfShape", build.node("Shape", rows))
+    build.node("Identity", each_user(build, history, rows, item, score, (rows, none), recent is not None), output="score")
     return build.model("sums_over_likes", tensor_info("score", "FLOAT", "N"))
+
+
+def each_user(
+    build: OnnxBuilder,
+    history: UserHistory,
+    rows: str,
+    item: str,
+    score: Callable[[OnnxBuilder], str],
+    begin: tuple[str, str],
+    recent: bool,
+) -> str:
+    """Adds a loop over distinct numbers of `rows`: user codes, or, with recent items, the numbers of `pairs_of`. Returns the scores.
+
+    `begin`: the numbers to go over, and the scores of rows with other numbers."""
+    numbers, scores = begin
+    build.node("Unique", numbers, output=("users/distinct",), sorted=1)
+    turn, first = build.body("turn/"), build.constant([0])
+    number = turn.node("Gather", "users/distinct", "turn/number")
+    user, items = parts_of(turn, number) if recent else (number, "")
+    turn.node("Identity", user, output=USER)
+    start = build.initializer("known/start", history.likes.start)
+    bounds = [turn.node("Unsqueeze", turn.node("Gather", start, at), first) for at in (USER, turn.node("Add", USER, build.constant(1)))]
+    liked = turn.node("Slice", build.initializer("known/liked", history.likes.others), *bounds)
+    weights = ""
+    if history.likes.weights is not None:
+        weights = turn.node("Slice", build.initializer("known/weights", history.likes.weights), *bounds)
+    if recent:
+        liked, weights = _join_recent(turn, liked, weights, items)
+    turn.node("Identity", liked, output=LIKED)
+    if weights:
+        turn.node("Identity", weights, output=WEIGHTS)
+    of_user = turn.node("Squeeze", turn.node("NonZero", turn.node("Equal", rows, number)), first)
+    turn.node("Gather", item, of_user, output=ITEMS)
+    after = turn.node("ScatterElements", "turn/state", of_user, score(turn), axis=0)
+    return build.loop(build.node("Size", "users/distinct"), scores, turn, after, "N")
+
+
+def _join_recent(turn: OnnxBuilder, liked: str, weights: str, recent: str) -> tuple[str, str]:
+    """Same as `UserHistory.with_recent`, for one row: returns the likes and their weights."""
+    const = turn.constant
+    items = turn.cast(turn.node("Unique", turn.cast(recent, "INT64"), output=("turn/recent",), sorted=1), "INT32")
+    equal = turn.cast(turn.node("Equal", turn.column(items), turn.node("Unsqueeze", liked, const([0]))), "INT32")
+    absent = turn.node("Less", turn.node("ReduceMax", equal, axes=[1], keepdims=0), const(np.int32(1)))
+    turn.node("Compress", items, turn.node("And", absent, turn.node("GreaterOrEqual", items, const(np.int32(FIRST)))), output=NEW)
+    stays = turn.node("Or", turn.node("Greater", liked, const(np.int32(NULL))), turn.node("Equal", turn.node("Size", NEW), const(0)))
+    liked = turn.node("Concat", turn.node("Compress", liked, stays), NEW, axis=0)
+    if weights:
+        ones = turn.node("Expand", const(np.ones(1, np.float32)), turn.node("Shape", NEW))
+        weights = turn.node("Concat", turn.node("Compress", weights, stays), ones, axis=0)
+    return liked, weights

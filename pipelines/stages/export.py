@@ -33,6 +33,7 @@ from pipelines.inputs.eval_pairs import read_meetings, read_raw
 from pipelines.inputs.tables import USERS
 from pipelines.models.families import load_model
 from pipelines.models.popularity_baseline import POPULARITY, load_popularity
+from pipelines.models.recent_items import reads_recent
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.etl import FIRSTS
 from pipelines.stages.runner import Context, main
@@ -54,15 +55,17 @@ def run(context: Context) -> Outcome:
     raw = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings).stored(graph, spec.serve.vocabulary_limit)
     items, codes = raw.items, meetings.items.columns
     model = load_model(context.fetcher("train"), context.spec.families)
-    served = signature(graph, spec.serve)
+    limit, until = spec.serve.vocabulary_limit, newest(context.fetcher("etl"))
+    recent = graph.recent(spec.serve.recent_items, limit) if reads_recent(model) else None
+    served = signature(graph, spec.serve, recent, until.timestamp())
 
-    files = write_unit(graph, model, context.out(served.file), spec.serve.vocabulary_limit, spec.serve.lists)
+    files = write_unit(graph, model, context.out(served.file), limit, spec.serve.lists, recent=recent)
     served = named(served, files)
     size = sum(files[name].stat().st_size for name in served.files)
     log.info("served unit: written mb=%.1f files=%s", size / 1e6, ", ".join(served.files))
     columns = item_columns(items, served)
     users, rows = choose_pairs(graph, context.fetcher("etl"), len(items), spec.model.train.seed)
-    samples = answers(graph, model, raw, users, rows, served)
+    samples = answers(graph, model, raw, users, rows, served, recent)
     parity = float(np.abs(unit_answers(files[served.file], served, samples) - samples[OUTPUT]).max())
     log.info("parity: measured rows=%d largest_difference=%.2g", len(users), parity)
 
@@ -77,7 +80,7 @@ def run(context: Context) -> Outcome:
     item_ids = items.get_column(text_of(graph.item), default=None)
     if item_ids is not None:
         files[ITEM_IDS] = write_arrays(context.out(ITEM_IDS), text_arrays(item_ids))
-    files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
+    files |= write_online(served, raw.users, until, spec.serve.store.ttl, context.out)
     files |= _seed(context, raw.items, graph.item)
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families).embeddings(codes)
     extra_metrics: dict[str, float] = {}
@@ -101,7 +104,7 @@ def run(context: Context) -> Outcome:
         ranked = Entities(items[graph.item].to_numpy(), items[graph.item] if item_ids is None else item_ids)
         count = _recommendations(context, unit_scorer(files[served.file], served, raw), graph, ranked, vectors)
         extra_metrics["export.recommended_users"] = float(count)
-    begun = begin_card(context.spec, graph, model.tables, model.meaning)
+    begun = begin_card(context.spec, graph, model, served)
     files[CARD] = _text(context, CARD, begun.model_dump_json(indent=1))
     metrics = {"export.parity": parity, "export.bytes": float(size), "export.seconds": time.monotonic() - started}
     metrics |= extra_metrics

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from services.gateway.filtering import Filter, FilterInput
+from services.gateway.liked_items import Likes
 from services.gateway.loaded_version import LoadedVersion
 from services.gateway.rules import Rules
 from services.gateway.stage_timer import StageTimer
@@ -36,9 +37,16 @@ class RankingRequest:
     """Random number in [0, 1) that draws the exploration."""
     items: tuple[int, ...] = ()
     """Items that the user just viewed, newest last."""
+    recent: Likes = ()
+    """The user's newest likes, newest last."""
     explain: bool = False
     at: datetime = _LONG_AGO
     """Time of the request."""
+
+    def newest_items(self, unit: LoadedVersion) -> tuple[int, ...]:
+        """Returns the items that the user liked after the version's training, then the items of the request; newest last."""
+        learned = unit.learned_until
+        return (*(item for item, at in self.recent if learned is None or at > learned), *self.items)
 
     def allowed_rows(self, unit: LoadedVersion, rows: Rows) -> Rows:
         """Returns the rows whose items may be shown, in their order."""
@@ -69,7 +77,8 @@ def candidates(requests: Sequence[RankingRequest], unit: LoadedVersion, laps: St
         retrieved = unit.retrieve_many([request.user for request in requests], retrieve.candidates)
         laps.lap("retrieve")
         picks = [
-            (_by_session(request, unit) if rows is None else None) or _retrieved(request, unit, rows, retrieve.candidates)
+            (_by_session(request, unit) if rows is None else None)
+            or _retrieved(request, unit, None if rows is None else _with_alike(request, unit, rows), retrieve.candidates)
             for request, rows in zip(requests, retrieved, strict=True)
         ]
     laps.lap("filter")
@@ -77,8 +86,8 @@ def candidates(requests: Sequence[RankingRequest], unit: LoadedVersion, laps: St
 
 
 def alike(request: RankingRequest, unit: LoadedVersion) -> Candidates | None:
-    """Returns items similar to those in the request; None if the version has vectors of none of them."""
-    rows = unit.rows(request.items)
+    """Returns items similar to the user's newest items; None if the version has vectors of none of them."""
+    rows = unit.rows(request.newest_items(unit))
     if unit.vectors is None or not len(rows):
         return None
     count = request.filter.serve.retrieve.candidates if request.filter.serve.retrieve else _WIDER * request.k
@@ -86,9 +95,19 @@ def alike(request: RankingRequest, unit: LoadedVersion) -> Candidates | None:
     return Candidates(request, request.allowed_rows(unit, similar_rows), True, len(similar_rows), similar_rows)
 
 
+def _with_alike(request: RankingRequest, unit: LoadedVersion, rows: Rows) -> Rows:
+    """Replaces the last of the retrieved rows, at most half, by items similar to the newest ones, which the user's vector does not know."""
+    newest = request.newest_items(unit)
+    if unit.vectors is None or not unit.reads(newest):
+        return rows
+    similar = unit.vectors.alike(unit.rows(newest), len(rows) // 2)
+    others = similar[~np.isin(similar, rows)]
+    return np.concatenate([rows[: len(rows) - len(others)], others])
+
+
 def _by_session(request: RankingRequest, unit: LoadedVersion) -> Candidates | None:
-    """Returns items similar to the session for a user without a vector; None if too few are left."""
-    similar_candidates = alike(request, unit) if unit.reads(request.items) else None
+    """Returns items similar to the newest items of a user without a vector; None if too few are left."""
+    similar_candidates = alike(request, unit) if unit.reads(request.newest_items(unit)) else None
     return similar_candidates if similar_candidates is not None and len(similar_candidates.rows) >= request.k else None
 
 

@@ -22,6 +22,7 @@ from services.gateway.catalogues import Catalogues
 from services.gateway.event_intake import EventIntake, IntakeResult
 from services.gateway.filtering import FilterInput
 from services.gateway.impression_writer import ImpressionWriter
+from services.gateway.liked_items import NOTHING, read_likes
 from services.gateway.loaded_version import LoadedVersion
 from services.gateway.loader import Loader
 from services.gateway.model_inputs import ModelInputs
@@ -67,7 +68,7 @@ class Question:
     exclude: frozenset[int] = frozenset()
     context: Mapping[str, Value] = field(default_factory=dict)
     items: tuple[int, ...] = ()
-    """Items that the user just viewed, newest last: for a version that reads a session, and for a user unknown to the version."""
+    """Items that the user just viewed, newest last: for a version that reads newest items, and for a user unknown to the version."""
     explain: bool = False
     trial: bool = False
     """True: nobody sees the answer, so it is not logged, not counted and not explored."""
@@ -207,6 +208,8 @@ class Gateway:
         served = self._served(name, self._loader.snapshot)
         version, variant = choose(served.route, user)
         request = self._request(name, served, user, 1, FilterInput(self._catalogues.of(name), _NO_CONTEXT, frozenset()))
+        liked = read_likes(self._journal, name, served, [user], request.at).get(user, NOTHING)
+        request = replace(request, recent=liked.recent)
         return scores_of(self._server, self._feeding, request, served.units[version], variant, items)
 
     def similar(self, name: str, item: Id, k: int, exclude: Collection[Id] = (), context: Mapping[str, Value] = _NO_CONTEXT) -> Similar:
@@ -343,22 +346,23 @@ class Gateway:
     def _build_requests(self, routed: Sequence[_Routed], now: datetime, laps: StageTimer) -> list[RankingRequest]:
         name, served, unit = routed[0].question.recommender, routed[0].served, routed[0].unit
         filter, rules = served.filter, served.ordering.at(now)
-        seen_items: Mapping[int, Mapping[int, datetime]] = {}
-        if filter.drops_seen:
-            patience = filter.serve.deadlines.seen.total_seconds()
-            seen_items = self._journal.seen_items(name, {request.question.user for request in routed}, filter.since(now), patience)
+        likes = read_likes(self._journal, name, served, {request.question.user for request in routed}, now)
+        if filter.drops_seen or unit.session is not None:
             laps.lap("seen")
         attributes = self._catalogues.of(name)
         requests = []
         for request in routed:
             question = request.question
-            dropped = question.exclude | seen_items[question.user].keys() if question.user in seen_items else question.exclude
+            liked = likes.get(question.user, NOTHING)
+            dropped = question.exclude | set(liked.dropped) if liked.dropped else question.exclude
             if unit.session is not None:
                 dropped = frozenset({*dropped, *question.items})
             filter_input = FilterInput(attributes, question.context, dropped)
             luck = self._luck() if rules.explore.rate and not question.trial else 1.0
             requests.append(
-                RankingRequest(name, question.user, question.k, filter, filter_input, rules, luck, question.items, question.explain, now)
+                RankingRequest(
+                    name, question.user, question.k, filter, filter_input, rules, luck, question.items, liked.recent, question.explain, now
+                )
             )
         return requests
 

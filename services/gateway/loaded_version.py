@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -58,7 +59,9 @@ class LoadedVersion:
     moment: str | None = None
     """Name of the input that takes the time of the request."""
     session: str | None = None
-    """Name of the input that takes the items of the request."""
+    """Name of the input that takes the user's newest items."""
+    learned_until: datetime | None = None
+    """Time of the newest interaction that the version learned from; None: unknown."""
     views: tuple[OnlineView, ...] = ()
     """Views of the feature store that the version reads."""
     own: Mapping[str, ValueRows] = field(default_factory=dict)
@@ -84,11 +87,11 @@ class LoadedVersion:
             raise Invalid(f"item: '{id}' and the item '{other}' of version {self.version} have the same key; rename one of them")
 
     def reads(self, items: Sequence[int]) -> bool:
-        """Whether the version reads sessions and knows any of these items."""
+        """Whether the version reads a user's newest items and knows any of these items."""
         return self.session is not None and len(self.rows(items)) > 0
 
     def scores(self, user: int, items: Sequence[int]) -> bool:
-        """Whether the version can score the user: known, or with a session that the version reads."""
+        """Whether the version can score the user: known, or with newest items that the version reads."""
         return self.knows(user) or self.reads(items)
 
     def own_row(self, view: OnlineView, user: int) -> StoredRow | None:
@@ -141,7 +144,8 @@ class LoadedVersion:
 
     def feed(self, request_columns: Mapping[str, Array]) -> Mapping[str, Array]:
         """Returns the inputs for one request over the whole catalogue."""
-        return {**{name: np.repeat(values, len(self.items), axis=0) for name, values in request_columns.items()}, **self.columns}
+        rows = len(self.items)
+        return {**{name: np.broadcast_to(values, (rows, *values.shape[1:])) for name, values in request_columns.items()}, **self.columns}
 
 
 def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> LoadedVersion:
@@ -176,6 +180,7 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> L
         others=tuple(model_input for model_input in signature.request_inputs() if model_input.name != signature.user),
         moment=signature.time,
         session=signature.session,
+        learned_until=None if signature.learned_until is None else datetime.fromtimestamp(signature.learned_until, UTC),
         views=views,
         own=_own(version, artifacts, label, views),
         item_ids=_item_ids(version, artifacts, label, len(items)),

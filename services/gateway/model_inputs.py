@@ -40,7 +40,9 @@ class ModelInputs:
             if model_input.name == unit.moment:
                 columns[model_input.name] = np.array([(request.at - _EPOCH) // timedelta(seconds=1) for request in requests], np.int64)
             elif model_input.name == unit.session:
-                columns[model_input.name] = column(model_input, [request.items[-(model_input.width or 1) :] for request in requests])
+                columns[model_input.name] = column(
+                    model_input, [request.newest_items(unit)[-(model_input.width or 1) :] for request in requests]
+                )
             else:
                 columns[model_input.name] = column(
                     model_input, [request.filter_input.context.get(model_input.name) for request in requests]

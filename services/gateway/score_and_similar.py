@@ -39,7 +39,7 @@ def scores_of(
     server: Scorer, feeding: ModelInputs, request: RankingRequest, unit: LoadedVersion, variant: Variant, items: Sequence[int]
 ) -> Scores:
     """Returns the scores; raises Unavailable if the version gives none."""
-    if not unit.knows(request.user):
+    if not unit.scores(request.user, request.newest_items(unit)):
         return Scores(unit.version, variant, [(item, None) for item in items], UNKNOWN_USER)
     rows = unit.rows(dict.fromkeys(items))
     scores_by_item: Mapping[int, float] = {}

@@ -1,7 +1,7 @@
 """Scoring: the items that a version shows a user. A fault of scoring never costs the answer.
 
-Known users get the version's own order, or the candidates' order if it gives no scores. Unknown users get items similar to those in the
-request, or popular items.
+Known users get the version's own order, or the candidates' order if it gives no scores; so do unknown users with newest items (recent
+likes, or items of the request) that the version reads. Other unknown users get items similar to their newest items, or popular items.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Scoring:
     def show(self, requests: Sequence[RankingRequest], unit: LoadedVersion, laps: StageTimer) -> RankedRequests:
         """Ranks the candidates of each request for one version."""
         began = time.perf_counter()
-        scorable = [unit.scores(request.user, request.items) for request in requests]
+        scorable = [unit.scores(request.user, request.newest_items(unit)) for request in requests]
         own_shown = iter(self._own([request for request, is_known in zip(requests, scorable, strict=True) if is_known], unit, laps))
         shown = [next(own_shown) if is_known else _stranger(request, unit) for request, is_known in zip(requests, scorable, strict=True)]
         laps.lap("order")

@@ -58,7 +58,9 @@ class MirroredBatch:
     def comparable(self) -> Sequence[int]:
         """Positions of requests that the stable version scored and the candidate can score."""
         pairs = enumerate(zip(self.requests, self.stable.shown, strict=True))
-        return [n for n, (request, shown) in pairs if shown.fallback is None and self.unit.scores(request.user, request.items)]
+        return [
+            n for n, (request, shown) in pairs if shown.fallback is None and self.unit.scores(request.user, request.newest_items(self.unit))
+        ]
 
 
 class Shadow:

@@ -25,6 +25,11 @@ class Exported(Strict):
     lookup_bytes: int = Field(description="Bytes of these tables that one row reads.")
     label: str = Field(description="Definition of a positive.")
     score: str = Field(description="Meaning of the score.")
+    recent: str | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="Effect of the user's positives since the training on an answer; absent: none before the next version.",
+    )
 
 
 class CardData(Strict):

@@ -55,6 +55,7 @@ READS: Mapping[str, tuple[str, ...]] = {
         "serve.lists",
         "serve.attributes",
         "serve.vocabulary_limit",
+        "serve.recent",
         "serve.retrieve",
         "serve.batch",
         "serve.store.ttl",

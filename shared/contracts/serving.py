@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -83,6 +83,11 @@ class Serve(Strict):
     deadlines: Deadlines = Field(Deadlines(), description="Time limits for the optional parts of an answer.")
     store: Store = Field(Store(), description="User values in the feature store.")
     fresh: Fraction = Field(0.2, ge=0, le=1, description="Share of new items in an answer of popular items, as for an unknown user.")
+    recent: Literal["off"] | Annotated[int, Field(ge=1, le=500)] = Field(
+        50,
+        description="Maximum number of the user's newest positives since the version's training that a request gives to a version that "
+        "reads them: `ease`, `itemknn`, `mf` by least squares, `session`. `off`: none.",
+    )
     batch: Batch | None = Field(
         None, description="With each version, `recommendations.parquet`: user, place, item, score, for every known user."
     )
@@ -146,6 +151,11 @@ class Serve(Strict):
 
     def expressions(self) -> tuple[Expression, ...]:
         return tuple(parse_expression(entry) for entry in self.filter if isinstance(entry, str))
+
+    @property
+    def recent_items(self) -> int:
+        """Maximum number of recent items; 0 if off."""
+        return 0 if self.recent == "off" else self.recent
 
     @property
     def not_seen(self) -> NotSeen | None:

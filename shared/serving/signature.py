@@ -22,8 +22,8 @@ names the model file and its backend, so that families without an ONNX graph are
 Unknown values are blank: the smallest int64, NaN, an empty text; a list is padded with blanks. The graph treats blanks as training treats
 nulls.
 
-Files and memory use this form. `lists` of an input decides how the graph takes a list: as such a row, or as values and offsets
-(shared.serving.tensors makes both).
+Files and memory use this form. `lists` of an input decides how the graph takes a list: as such a row, as values and offsets, or once for
+all rows of a request (shared.serving.tensors makes all three).
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ ITEM_IDS = "item_ids.npz"
 RECOMMENDATIONS = "recommendations.parquet"
 WEIGHTS = "weights.bin"
 VALUES, OFFSETS = "__values", "__offsets"
-"""Suffixes of the two tensors of a list."""
+"""Suffixes of the two tensors of a list as values and offsets."""
+LISTS, LIST = "__lists", "__list"
+"""Suffixes of the two tensors of a list that rows share."""
 
 
 @dataclass(frozen=True)
@@ -58,23 +60,25 @@ class Tensor:
     name: str
     dtype: DataType | FeatureType
     width: int | None = None
-    each: Literal["row", "value", "end"] = "row"
-    """Length of the tensor: rows, values in the lists of all rows, or ends of rows' lists (with the begin of the first list)."""
+    each: Literal["row", "value", "end", "list"] = "row"
+    """Length of the tensor: rows, values in the lists of all rows, ends of rows' lists (with the begin of the first list), or distinct
+    lists."""
 
     def count(self, rows: int, values: int = 0) -> int:
-        return {"row": rows, "value": values, "end": rows + 1}[self.each]
+        return {"row": rows, "value": values, "end": rows + 1, "list": min(rows, 1)}[self.each]
 
 
 class Input(Strict):
     name: str = Field(description="Name of the raw column, with its case.")
     dtype: DataType
     width: int | None = Field(None, ge=1, description="Length of a list, padded with blanks; null for one value per row.")
-    lists: Lists = Field(
+    lists: Lists | Literal["shared"] = Field(
         "padded",
         exclude_if=lambda value: value == "padded",
-        description="Form of a list in the graph: `padded`, one row of `width` under its own name; or `offsets`, `NAME__values` of all "
-        "rows, one after the other, and `NAME__offsets` (int64), from 0: the start of each row and the end of the last one. Values beyond "
-        "`width` in a row are dropped.",
+        description="Form of a list in the graph: `padded`, one row of `width` under its own name; `offsets`, `NAME__values` of all "
+        "rows, one after the other, and `NAME__offsets` (int64), from 0: the start of each row and the end of the last one (values beyond "
+        "`width` in a row are dropped); or `shared`, `NAME__lists`, one row of `width` for each distinct list, and `NAME__list` (int64), "
+        "the number of each row's list.",
     )
     side: Side = Field(
         description="Owner of the value: the user (by the key), an item, or `context`: the time of the request, or another attribute of it."
@@ -93,14 +97,16 @@ class Input(Strict):
             raise ValueError(f"input '{self.name}' of the side '{self.side}' comes from the {usual}, not from the {self.origin}")
         if (self.view is None) == (self.origin == "store"):
             raise ValueError(f"input '{self.name}': expected a view for an input from the store, and for no other")
-        if self.lists == "offsets" and self.width is None:
-            raise ValueError(f"input '{self.name}' has one value per row; offsets need a list")
+        if self.lists != "padded" and self.width is None:
+            raise ValueError(f"input '{self.name}' has one value per row; {self.lists} need a list")
         return self
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         if self.lists == "padded":
             return (Tensor(self.name, self.dtype, self.width),)
+        if self.lists == "shared":
+            return Tensor(self.name + LISTS, self.dtype, self.width, "list"), Tensor(self.name + LIST, "int64")
         return Tensor(self.name + VALUES, self.dtype, each="value"), Tensor(self.name + OFFSETS, "int64", each="end")
 
     @property
@@ -132,7 +138,13 @@ class Signature(Strict):
     session: str | None = Field(
         None,
         exclude_if=lambda value: value is None,
-        description="Input for the items of the request, the newest last: a list of keys, blank for a request without items.",
+        description="Input for the user's newest items, the newest last: a list of keys, blank without items. The gateway takes the user's "
+        "positives since `learned_until` from the event log, and appends the items of the request.",
+    )
+    learned_until: float | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="Time of the newest interaction that the version learned from, in seconds since 1970; absent: unknown.",
     )
     inputs: tuple[Input, ...]
     output: str = OUTPUT

@@ -1,8 +1,8 @@
 """Conversion of columns to the input tensors of a served unit's graph, the only one for Triton and ONNX Runtime.
 
 Columns have one entry per row: a list is a row of its input's width, padded with blanks. For `offsets` in the signature, the lists are
-concatenated without padding, with their offsets. The two forms cannot be confused: their names differ, and offsets begin with 0, never fall
-and end with the number of values, because they are computed from lengths.
+concatenated without padding, with their offsets. For `shared`, neighbouring rows with equal lists share one list. The forms cannot be
+confused: their names differ. Offsets begin with 0, never fall and end with the number of values, because they are computed from lengths.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ def tensors(signature: Signature, columns: Columns) -> dict[str, Array]:
     """Returns tensors by name, in the signature's order. Raises Invalid if a column is missing or has the wrong width."""
     by_name: dict[str, Array] = {}
     for model_input in signature.inputs:
-        parts = (
-            (_column(model_input, columns),) if model_input.lists == "padded" else flat(_column(model_input, columns), model_input.dtype)
-        )
+        column = _column(model_input, columns)
+        parts: tuple[Array, ...] = (column,)
+        if model_input.lists == "offsets":
+            parts = flat(column, model_input.dtype)
+        elif model_input.lists == "shared":
+            parts = shared(column)
         by_name |= {tensor.name: part for tensor, part in zip(model_input.tensors, parts, strict=True)}
     return {tensor.name: by_name[tensor.name] for tensor in signature.tensors}
 
@@ -40,6 +43,14 @@ def flat(lists: Array, dtype: DataType) -> tuple[Array, Array]:
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return values, offsets
+
+
+def shared(lists: Array) -> tuple[Array, Array]:
+    """Returns the lists without repeats of a neighbour, and the number of each row's list."""
+    if not lists.strides[0]:  # one list, repeated without a copy
+        return lists[:1], np.zeros(len(lists), np.int64)
+    begins = np.append(True, (lists[1:] != lists[:-1]).any(axis=1))[: len(lists)]
+    return lists[begins], np.cumsum(begins) - 1
 
 
 def _column(model_input: Input, columns: Columns) -> Array:

@@ -16,6 +16,8 @@ from pipelines.features.statistics import Results, Statistic
 Mode = Literal["serve", "rows"]
 """`serve`: as in serving. `rows`: for training, where a row must not see itself (other folds, earlier times)."""
 PREFIX = "features/"
+RECENT, RECENT_LIST = "recent/items", "recent/list"
+"""Inputs of models that read the user's recent items: their codes by distinct list, and the number of each row's list."""
 
 
 @dataclass(frozen=True)

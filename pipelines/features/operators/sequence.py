@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipelines.features.columns import NULL, Column, Raw
+from pipelines.features.following import followed, lower_followed
 from pipelines.features.lowering import Lowering
 from pipelines.features.operators.base import Feature, Made, Mode, SavedState, made
 from pipelines.features.operators.categorify import CountedVocabulary, padded, restored_words, saved_words
@@ -144,21 +145,13 @@ class Sequence:
         name = f"{self.of.name}_session"
         return replace(self, session=Raw(name, self.of.kind, "context", many=True, max_length=self.length, width=self.length))
 
-    def followed(self, codes: NDArray[np.int32], session: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Appends `session` to `codes` and keeps the newest."""
-        there, more = ((array != NULL).sum(axis=1)[:, None] for array in (codes, session))
-        at = np.arange(self.length)[None, :] + np.maximum(there + more - self.length, 0)
-        places = np.where(at < there, at, np.where(at < there + more, at - there + self.length, 2 * self.length))
-        merged: NDArray[np.int32] = np.take_along_axis(np.pad(np.concatenate([codes, session], axis=1), ((0, 0), (0, 1))), places, axis=1)
-        return merged
-
     def _with_session(self, frame: pl.LazyFrame, output: str) -> pl.LazyFrame:
         assert self.session is not None and self.vocabulary is not None
         session_codes, dtype = f"{self.session.name}~codes", pl.Array(pl.Int32, self.length)
         codes = padded(pl.col(self.session.name).list.tail(self.length), self.vocabulary, self.length).alias(session_codes)
 
         def both(some: pl.Series) -> pl.Series:
-            return pl.Series(self.followed(some.struct.field(output).to_numpy(), some.struct.field(session_codes).to_numpy()), dtype=dtype)
+            return pl.Series(followed(some.struct.field(output).to_numpy(), some.struct.field(session_codes).to_numpy()), dtype=dtype)
 
         joined = pl.struct(output, session_codes).map_batches(both, dtype, is_elementwise=True)
         return frame.with_columns(codes).with_columns(joined.alias(output)).drop(session_codes)
@@ -200,25 +193,10 @@ class Sequence:
     def _lower_session(self, build: Lowering, session: Raw, codes: str) -> str:
         """Same as `followed`. Rows of one request bring equal items: each distinct list is looked up once."""
         assert self.vocabulary is not None
-
-        const = build.constant
-
-        def count(tensor: str) -> str:
-            there = build.cast(build.node("Not", build.node("Equal", tensor, const(np.int32(NULL)))), "INT64")
-            return build.node("ReduceSum", there, const([1]), keepdims=1)
-
         name, place = f"{session.name}~distinct", f"{session.name}~place"
         build.gives(name, build.node("Unique", build.value(session), output=(name, "", place), axis=0))
         session_codes = build.node("Gather", self.vocabulary.lower(build, replace(session, name=name)), place, axis=0)
-        there, more = count(codes), count(session_codes)
-        both = build.node("Add", there, more)
-        late = build.node("Max", build.node("Sub", both, const(self.length)), const(0))
-        at = build.node("Add", const(np.arange(self.length)[None, :]), late)
-        behind = build.node("Add", build.node("Sub", at, there), const(self.length))
-        behind = build.node("Where", build.node("Less", at, both), behind, const(2 * self.length))
-        places = build.node("Where", build.node("Less", at, there), at, behind)
-        joined = build.node("Concat", codes, session_codes, build.cast(build.node("Mul", there, const(0)), "INT32"), axis=1)
-        return build.node("GatherElements", joined, places, axis=1)
+        return lower_followed(build, codes, session_codes, self.length, self.length)
 
     def _lower_within(self, build: Lowering, codes: str, times: str) -> str:
         """Same as `within`."""

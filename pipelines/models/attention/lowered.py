@@ -70,10 +70,16 @@ def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, v
     build = OnnxBuilder(beside.tensor)
     build.input(item, "INT32", "N")
     build.input(sequence, "INT32", "N", shape.length)
-    first, second, width = build.constant([0]), build.constant([1]), build.constant([shape.width])
-    items = build.initializer("items/vectors", vectors)
     distinct, place = "sequences/distinct", "sequences/place"
     build.node("Unique", build.cast(sequence, "INT64"), output=(distinct, "", place), axis=0)
+    build.node("Identity", scores(build, item, distinct, place, shape, weights, vectors), output="score")
+    return build.model(name, tensor_info("score", "FLOAT", "N"))
+
+
+def scores(build: OnnxBuilder, item: str, distinct: str, place: str, shape: Shape, weights: Weights, vectors: Any) -> str:
+    """Adds the nodes from int64 sequences [sequences, length] and the number of each row's sequence to the scores."""
+    first, second, width = build.constant([0]), build.constant([1]), build.constant([shape.width])
+    items = build.initializer("items/vectors", vectors)
     count = build.node("Squeeze", build.node("Shape", distinct, end=1), first)
     turns = build.node("Div", build.node("Add", count, build.constant(AT_ONCE - 1)), build.constant(AT_ONCE))
     turn = build.body("turn/")
@@ -83,9 +89,7 @@ def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, v
     of_item = build.node("Gather", items, item)
     inner = build.node("Mul", states, build.node("Slice", of_item, first, width, second))
     level = build.node("Slice", of_item, width, build.constant([shape.width + 1]), second)
-    products = build.node("ReduceSum", inner, second, keepdims=0)
-    build.node("Add", products, build.node("Squeeze", level, second), output="score")
-    return build.model(name, tensor_info("score", "FLOAT", "N"))
+    return build.node("Add", build.node("ReduceSum", inner, second, keepdims=0), build.node("Squeeze", level, second))
 
 
 def _state(turn: OnnxBuilder, shape: Shape, weights: Weights, items: str, distinct: str) -> str:

@@ -184,7 +184,7 @@ def test_a_kept_model_is_judged_alone_and_says_what_it_said(world: Path) -> None
     for name in ("hr@10/99", "ndcg@10/99", "hr@10", "ndcg@10"):
         assert again[name]["mean"] == pytest.approx(first[name]["values"][1])
     assert [(row.model, row.minutes is None) for row in answer.rows] == [("popularity", False), ("mf-2", True)]
-    assert sorted(path.suffix for path in folder.iterdir()) == sorted([".json", ".json", ".npz", *[".parquet"] * 4])
+    assert sorted(path.suffix for path in folder.iterdir()) == sorted([".json", ".json", ".npz", ".npz", *[".parquet"] * 4])
 
 
 @pytest.mark.requirement("N-05")

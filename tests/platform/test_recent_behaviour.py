@@ -1,0 +1,146 @@
+"""What a user likes now counts in the next answer: each family that reads recent items, through the whole platform."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.servers.platform_process import PlatformProcess, until
+
+USERS, FILMS, TASTES = 160, 80, 4
+START = datetime.now(UTC) - timedelta(days=60)
+MODELS: dict[str, dict[str, Any]] = {
+    "ease": {"model": {"family": "ease", "params": {"regularisation": 50}}},
+    "itemknn": {"model": {"family": "itemknn"}},
+    "mf": {"model": {"family": "mf", "params": {"width": 16, "regularisation": 0.01}}, "serve": {"retrieve": {"candidates": 20}}},
+    "session": {"model": {"family": "session", "params": {"width": 16, "length": 20}, "train": {"epochs": 60}}},
+    "reader": {
+        "model": {"family": "session", "params": {"width": 16}, "train": {"epochs": 60}},
+        "features": [
+            {"categorify": ["userId", "filmId"], "min_count": 1},
+            {"sequence": {"of": "filmId", "by": "userId", "length": 20, "liked": True}},
+        ],
+    },
+}
+"""By recommender."""
+
+
+def spec(name: str, **serve: object) -> dict[str, Any]:
+    own = MODELS.get(name, MODELS["ease"])
+    return {
+        "name": name,
+        "data": {"interactions": {"uri": "ratings.parquet"}, "items": {"uri": "films.parquet", "key": "filmId"}},
+        "schema": {"user": "userId", "item": "filmId", "time": "at", "label": {"column": "rating", "positive": ">= 4"}},
+        "features": [{"categorify": ["userId", "filmId"], "min_count": 1}],
+        "gates": [{"metric": "hr@10", "min": 0.01}, {"parity": 1e-4}],
+        **own,
+        "serve": {**own.get("serve", {}), **serve},
+    }
+
+
+def taste(film: int) -> int:
+    return film % TASTES
+
+
+def write_data(folder: Path) -> None:
+    """A user likes 12 films of one taste, and one in ten of another."""
+    chance = random.Random(5)
+    rows = []
+    for user in range(USERS):
+        films = chance.sample([film for film in range(FILMS) if taste(film) == user % TASTES], 12)
+        films += chance.sample([film for film in range(FILMS) if taste(film) != user % TASTES], 2)
+        chance.shuffle(films)
+        rows += [(user, film, 5, START + timedelta(hours=at, minutes=user)) for at, film in enumerate(films)]
+    pl.DataFrame(rows, schema=["userId", "filmId", "rating", "at"], orient="row").write_parquet(folder / "ratings.parquet")
+    pl.DataFrame({"filmId": range(FILMS)}, schema={"filmId": pl.Int64()}).write_parquet(folder / "films.parquet")
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlatformProcess]:
+    folder = tmp_path_factory.mktemp("recent")
+    (folder / "data").mkdir()
+    write_data(folder / "data")
+    with PlatformProcess(folder / "home", folder / "data") as process:
+        yield process
+
+
+def promoted(platform: PlatformProcess, document: dict[str, Any]) -> dict[str, Any]:
+    run: dict[str, Any] = platform.wait_for_run(platform.post("/v1/recommenders", document)["run"], "registered", seconds=280)
+    rollout = platform.wait_for_rollout(run["rollout"], "canary", "promoted")
+    if rollout["state"] == "canary":
+        platform.post(f"/v1/rollouts/{run['rollout']}:promote")
+        platform.wait_for_rollout(run["rollout"], "promoted")
+    return run
+
+
+def answer(platform: PlatformProcess, name: str, user: int, items: list[int] | None = None) -> dict[str, Any]:
+    response = platform.client.post(f"/v1/recommend/{name}?explain=true", json={"user": user, "k": 8, "items": items or []})
+    response.raise_for_status()
+    document: dict[str, Any] = response.json()
+    return document
+
+
+def share(document: dict[str, Any], wanted: int) -> float:
+    """The share of the answer's films that have this taste."""
+    tastes = [taste(item["item"]) for item in document["items"]]
+    return tastes.count(wanted) / len(tastes)
+
+
+def scores(platform: PlatformProcess, name: str, user: int, films: list[int]) -> list[float]:
+    response = platform.client.post(f"/v1/score/{name}", json={"user": user, "items": films}).raise_for_status()
+    return [item["score"] for item in response.json()["items"]]
+
+
+def preference(platform: PlatformProcess, name: str, user: int, wanted: int) -> float:
+    """How much higher the last films of a taste score than those of the others."""
+    films = list(range(FILMS // 2, FILMS))
+    of_films = scores(platform, name, user, films)
+    own, others = ([score for score, film in zip(of_films, films, strict=True) if (taste(film) == wanted) == own] for own in (True, False))
+    return sum(own) / len(own) - sum(others) / len(others)
+
+
+def like(platform: PlatformProcess, name: str, user: int, *films: int) -> None:
+    events = [{"recommender": name, "user": user, "item": film, "value": 5} for film in films]
+    platform.client.post("/v1/events", json={"events": events}).raise_for_status()
+
+
+@pytest.mark.requirement("U-14")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_like_counts_in_the_next_answer(platform: PlatformProcess, name: str) -> None:
+    promoted(platform, spec(name))
+    card = platform.get(f"/v1/recommenders/{name}/versions/1/card")
+    assert "recent likes" in card["about"]["recent"], "the card says how the version treats them"
+    until("the version scores", lambda: answer(platform, name, 0)["fallback"] is None)
+    stranger = 1_000_000
+    assert answer(platform, name, stranger)["fallback"] == "unknown user"
+    like(platform, name, stranger, 3, 7, 11)
+    new = answer(platform, name, stranger)
+    assert new["fallback"] is None, "three likes are enough for an answer of the version"
+    assert share(new, 3) >= 0.5
+    assert not {3, 7, 11} & {item["item"] for item in new["items"]}
+    wanted = [item["item"] for item in new["items"]]
+    assert scores(platform, name, stranger, wanted) == pytest.approx([item["score"] for item in new["items"]], abs=1e-5)
+
+    before = preference(platform, name, 0, 2)
+    like(platform, name, 0, *[film for film in range(FILMS) if taste(film) == 2][:10])
+    assert preference(platform, name, 0, 2) > before, "a known user's new taste counts"
+    viewed = answer(platform, name, stranger + 1, items=[1, 5, 9])
+    assert viewed["fallback"] is None and share(viewed, 1) >= 0.5, "items of the request count alike"
+
+
+@pytest.mark.requirement("U-14")
+@pytest.mark.timeout(900)
+def test_recent_items_can_be_turned_off(platform: PlatformProcess) -> None:
+    name, stranger = "quiet", 1_000_000
+    promoted(platform, spec(name))
+    like(platform, name, stranger, 3, 7, 11)
+    assert answer(platform, name, stranger)["fallback"] is None
+    platform.client.put(f"/v1/recommenders/{name}", json=spec(name, recent="off")).raise_for_status()
+    until("the served version gets no recent items", lambda: answer(platform, name, stranger)["fallback"] == "unknown user")
