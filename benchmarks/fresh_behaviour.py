@@ -90,7 +90,7 @@ def live(platform: Platform, world: World, hours: int, seed: int) -> dict[str, A
     for hour, mood in enumerate(moods(world, hours, random)):
         platform.clock.jump_to(START + timedelta(days=1) + hour * HOUR)
         liking = mood.liking()
-        for visit in range(VISITS):
+        for _ in range(VISITS):
             for user in random.permutation(world.user_ids).tolist():
                 luck, picks = random.random(len(columns)), random.integers(2**31)
                 for name, arm in arms.items():

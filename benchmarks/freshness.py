@@ -126,7 +126,8 @@ def freshness(
             parts = Parts(folder / "parts", new_database("postgresql") if "PostgreSQL" in case else None, **more)
             second = Part("gateway-2", parts.gateway.command[2:], folder, **_own(parts.gateway), EYAS_REPLICA="gateway-2")
             parts.parts = (second, *parts.parts)
-            undo.callback(lambda running=parts: [part.stop() for part in running.parts])
+            for part in reversed(parts.parts):
+                undo.callback(part.stop)
             for contender, metric, unit, values in measured(parts, second, probes, rate):
                 yield Row(case, contender, metric, unit, values)
 

@@ -67,9 +67,9 @@ from shared.domain.rollout import RolloutStatus
 from shared.domain.run import Job, RunStatus
 from shared.domain.triggers import RetrainerStatus
 from shared.ports import ArtifactStore, ServedUnit, ServerInfo
+from shared.run_factory import new_run
 from shared.serving.signature import Signature
 from shared.serving.tensors import tensors
-from shared.run_factory import new_run
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STAGE = timedelta(minutes=20)

@@ -1,18 +1,28 @@
-"""The baseline that every run has: items by their number of positives in the training data.
+"""The baseline that every run has: items by their positives in the training data, with the newest positives counting most.
 
-A warm run sees only the newest events, so the parent's scores order items with equal counts.
+A positive counts half as much after each half-life. The half-life is chosen on the newest positives, which a ranking by the older ones must
+foretell; without a half-life that is better by more than a standard error, all positives count equally. A warm run sees only the newest
+events: it keeps its parent's half-life, and adds the parent's scores as they are worth by then; without a half-life, the parent's scores
+order items with equal counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 POPULARITY = "popularity.parquet"
+DAY = 86_400.0
+HALF_LIVES = tuple(days * DAY for days in (0.25, 1, 3, 7, 14, 30, 90, 365))
+HELD_SHARE, MOST_CASES, FEWEST_USERS = 0.1, 20_000, 30
+_DIGITS = 9
+"""Significant digits of the scores: sums in another order must give equal scores."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,12 @@ class Popularity:
 
     items: NDArray[np.int64]
     scores: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    """Number of positives in the training data."""
+    half_life: float | None = None
+    """In seconds; None: all positives count equally."""
+    until: float = 0.0
+    """Time of the newest positive."""
 
     def ordered(self) -> NDArray[np.int64]:
         """Returns the item keys, the most popular first; equal scores are ordered by key."""
@@ -28,20 +44,89 @@ class Popularity:
         return np.asarray(self.items[order], dtype=np.int64)
 
     def save(self, path: Path) -> Path:
-        pl.DataFrame({"item": self.items, "score": self.scores}).write_parquet(path)
+        facts = {"half_life": pl.lit(self.half_life, pl.Float64), "until": pl.lit(self.until)}
+        pl.DataFrame({"item": self.items, "score": self.scores, "count": self.counts}).with_columns(**facts).write_parquet(path)
         return path
 
 
-def fit_popularity(train: pl.LazyFrame, items: pl.Series, parent: Popularity | None = None) -> Popularity:
-    positives = train.filter(pl.col("label") == 1).group_by("item").agg(pl.len().cast(pl.Float64).alias("count"))
-    frame = pl.DataFrame({"item": items}).join(positives.collect(engine="streaming"), on="item", how="left", maintain_order="left")
-    scores = frame["count"].fill_null(0.0).to_numpy().copy()
+def fit_popularity(train: pl.LazyFrame, items: pl.Series, parent: Popularity | None = None, timed: bool = True) -> Popularity:
+    """`timed`: whether the rows' times have a meaning."""
+    positives = train.filter(pl.col("label") == 1)
+    half_life, until = (None, 0.0) if parent is None else (parent.half_life, parent.until)
+    if timed and "time" in train.collect_schema().names():
+        until = max(until, float(positives.select(pl.col("time").max()).collect(engine="streaming").item() or 0.0))
+        half_life = choose_half_life(positives, items) if parent is None else half_life
+    score = pl.len().cast(pl.Float64) if half_life is None else _worth(half_life, until).sum().round_sig_figs(_DIGITS)
+    totals = positives.group_by("item").agg(score.alias("score"), pl.len().alias("count"))
+    frame = pl.DataFrame({"item": items}).join(totals.collect(engine="streaming"), on="item", how="left", maintain_order="left")
+    scores = frame["score"].fill_null(0.0).to_numpy().copy()
     if parent is not None and len(parent.items):
-        before = pl.DataFrame({"item": parent.items, "before": parent.scores / (parent.scores.max() + 1)})
+        faded = 1 / (parent.scores.max() + 1) if half_life is None else 0.5 ** ((until - parent.until) / half_life)
+        before = pl.DataFrame({"item": parent.items, "before": parent.scores * faded})
         scores += frame.join(before, on="item", how="left", maintain_order="left")["before"].fill_null(0.0).to_numpy()
-    return Popularity(frame["item"].to_numpy(), scores)
+    counts = frame["count"].fill_null(0).cast(pl.Int64).to_numpy()
+    return Popularity(frame["item"].to_numpy(), scores, counts, half_life, until)
 
 
 def load_popularity(path: Path) -> Popularity:
     frame = pl.read_parquet(path)
-    return Popularity(frame["item"].to_numpy(), frame["score"].to_numpy())
+    scores = frame["score"].to_numpy()
+    if "count" not in frame.columns:  # of an older release, which counted all positives equally
+        return Popularity(frame["item"].to_numpy(), scores, scores.astype(np.int64))
+    facts: Mapping[str, Any] = frame.row(0, named=True) if len(frame) else {"half_life": None, "until": 0.0}
+    return Popularity(frame["item"].to_numpy(), scores, frame["count"].to_numpy(), facts["half_life"], facts["until"])
+
+
+def choose_half_life(positives: pl.LazyFrame, items: pl.Series) -> float | None:
+    """Returns the half-life that ranks the newest positives best, by ndcg@10 over their users, without what a user liked before."""
+    cut = positives.select(pl.col("time").quantile(1 - HELD_SHARE, "lower")).collect(engine="streaming").item()
+    if cut is None:
+        return None
+    before = positives.filter(pl.col("time") < cut)
+    cases = positives.filter((pl.col("time") >= cut) & pl.col("item").is_in(items.implode())).select("user", "item").collect()
+    cases = cases.unique().sort("user", "item")
+    if len(cases) > MOST_CASES:
+        cases = cases[np.sort(np.random.default_rng(53).permutation(len(cases))[:MOST_CASES])]
+    if cases["user"].n_unique() < FEWEST_USERS:
+        return None
+    worths = [pl.len().cast(pl.Float64).alias("0")]
+    worths += [_worth(half_life, cut).sum().alias(str(place)) for place, half_life in enumerate(HALF_LIVES, 1)]
+    frame = pl.DataFrame({"item": items})
+    totals = frame.join(before.group_by("item").agg(worths).collect(engine="streaming"), on="item", how="left", maintain_order="left")
+    rows = frame.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    liked = (
+        before.select("user", "item").filter(pl.col("user").is_in(cases["user"].unique().implode())).collect(engine="streaming").unique()
+    )
+    judged, liked_rows = (pairs.join(rows, on="item", maintain_order="left").select("user", "row") for pairs in (cases, liked))
+    gains = np.stack([_gains(totals[str(place)].fill_null(0.0).to_numpy(), judged, liked_rows) for place in range(len(HALF_LIVES) + 1)])
+    better = gains - gains[0]
+    best = int(better.mean(axis=1).argmax())
+    error = better[best].std(ddof=1) / np.sqrt(better.shape[1])
+    return HALF_LIVES[best - 1] if best and better[best].mean() > error else None
+
+
+def _worth(half_life: float, until: float) -> pl.Expr:
+    """Returns what a positive counts at `until`."""
+    return pl.lit(0.5).pow((pl.lit(until) - pl.col("time")) / half_life)
+
+
+def _gains(scores: NDArray[np.float64], cases: pl.DataFrame, liked: pl.DataFrame) -> NDArray[np.float64]:
+    """Returns each user's mean ndcg@10 of the ranking by these scores; `cases` and `liked`: user and row of the catalogue."""
+    ascending = np.sort(scores)
+    rows = cases.with_columns(pl.Series("target", scores[cases["row"].to_numpy()]))
+    dropped = (
+        rows.with_row_index("case")
+        .join(liked.with_columns(pl.Series("other", scores[liked["row"].to_numpy()])), on="user")
+        .group_by("case")
+        .agg((pl.col("other") > pl.col("target")).sum().alias("greater"), (pl.col("other") == pl.col("target")).sum().alias("equal"))
+    )
+    greater, equal = np.zeros(len(rows)), np.zeros(len(rows))
+    greater[dropped["case"].to_numpy()] -= dropped["greater"].to_numpy()
+    equal[dropped["case"].to_numpy()] -= dropped["equal"].to_numpy()
+    target = rows["target"].to_numpy()
+    above = np.searchsorted(ascending, target, "right")
+    greater += len(scores) - above
+    equal += above - np.searchsorted(ascending, target, "left")
+    ranks = 1 + greater + np.maximum(equal - 1, 0) / 2
+    gains = pl.DataFrame({"user": rows["user"], "gain": np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0.0)})
+    return gains.group_by("user", maintain_order=True).agg(pl.col("gain").mean())["gain"].to_numpy()

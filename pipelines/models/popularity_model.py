@@ -1,4 +1,4 @@
-"""The family `popularity`: an item's positives as a share of the most popular item's, the same for every user.
+"""The family `popularity`: an item's positives, the newest counting most, as a share of the most popular item's; the same for every user.
 
 A safe first version, and the smallest: one gather in the served graph. Scores are looked up by the item's code, so items with the code of
 the unknown (never seen, or less often than `min_count`) share the mean of their counts.
@@ -28,7 +28,7 @@ SCORES = "scores.npy"
 class CountModel:
     """Implements Trained."""
 
-    meaning: ClassVar[str] = "the item's positives as a share of the most popular item's: the same for every user"
+    meaning: ClassVar[str] = "the item's positives, faded by age, as a share of the most popular item's: the same for every user"
 
     item: str
     by_code: NDArray[np.float32]

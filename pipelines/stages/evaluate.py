@@ -77,7 +77,7 @@ def run(context: Context) -> Outcome:
     counts = {metric.negatives for metric in map(rank_metric, filter(is_rank_metric, names)) if metric.negatives is not None}
     negatives = {count: drawn_negatives(cases, count, seed) for count in sorted(counts)}
     labelled = labelled_rows(holdout, seed)
-    liked = load_popularity(context.fetch("train", POPULARITY)).scores.astype(np.int64)
+    liked = load_popularity(context.fetch("train", POPULARITY)).counts
     slices = _slices(spec, cases, known_likes(history, cases), liked)
     more = _columns(context, cases)
 

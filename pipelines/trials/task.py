@@ -38,7 +38,7 @@ def prepare(pairs: pl.DataFrame, model: Model, reads: Reads, folder: Path, log: 
     rows = folder / "train.parquet"
     _rows(pairs, graph, items).write_parquet(rows, row_group_size=ROW_GROUP, compression="lz4", statistics=False)
     catalogue = FeatureTable({ITEM: graph.key(ITEM).state.coded(items)}, {})
-    popularity = fit_popularity(pl.scan_parquet(rows), items)
+    popularity = fit_popularity(pl.scan_parquet(rows), items, timed=TIME in pairs.columns)
     return Task(model, graph, rows, catalogue, None, popularity, log)
 
 

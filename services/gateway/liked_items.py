@@ -47,5 +47,5 @@ def _sorted(items: Mapping[int, datetime], served: ServedRecommender, now: datet
     from_ = filter.since(now)
     dropped: Collection[int] = ()
     if filter.drops_seen:
-        seen = items.keys() if from_ is None else [item for item, at in items.items() if at >= from_]
+        dropped = items.keys() if from_ is None else [item for item, at in items.items() if at >= from_]
     return LikedItems(dropped, tuple(sorted(items.items(), key=lambda like: like[1])[-count:]) if count else ())

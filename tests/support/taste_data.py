@@ -48,7 +48,7 @@ def task(folder: Path, liked: LikePairs, family: str, parent: object = None, **p
         more["weight"] = liked.weights
     pl.DataFrame(columns | more).write_parquet(folder / "train.parquet")
     codes = FeatureTable({"item": np.arange(liked.item_count, dtype=np.int32) + 2}, {})
-    popularity = Popularity(np.arange(liked.item_count), np.ones(liked.item_count))
+    popularity = Popularity(np.arange(liked.item_count), np.ones(liked.item_count), np.ones(liked.item_count, np.int64))
     model = Model.model_validate({"family": family, "params": params})
     return Task(model, graph, folder / "train.parquet", codes, None, popularity, LOG, parent)  # type: ignore[arg-type]
 

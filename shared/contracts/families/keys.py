@@ -12,9 +12,9 @@ from shared.contracts.ranges import NumberRange, between, one_of
 
 
 class PopularityParams(FamilyParams):
-    """A count has no parameters."""
+    """A count has no parameters; the half-life of a positive is chosen by the newest ones."""
 
-    meaning = "an item's share of positives, the same for every user: a safe first version."
+    meaning = "an item's positives, the newest counting most, the same for every user: a safe first version."
     no_steps = "popularity only counts"
     keeps_rows = replays = False
 

@@ -14,7 +14,7 @@ from pipelines.evaluation.recall import Retrieve, by_files, by_model, by_popular
 from pipelines.models.family import Embeddings
 from pipelines.models.popularity_baseline import Popularity
 
-POPULARITY = Popularity(np.array([10, 20, 30]), np.array([1.0, 3.0, 2.0]))
+POPULARITY = Popularity(np.array([10, 20, 30]), np.array([1.0, 3.0, 2.0]), np.array([1, 3, 2]))
 VECTORS = np.array([[1, 0], [0, 1], [0.6, 0.6]], np.float32)
 QUERIES = np.array([[9, 9], [9, 9], [1, 0.1], [0.1, 1]], np.float32)
 """By code of the user. The first two codes are of users that training does not know."""
