@@ -3,8 +3,8 @@
 Trained by implicit alternating least squares (`pipelines.training.als`), which needs no sampled negatives: each pair without a like counts
 a little against. Or by gradient (`pipelines.models.mf_sgd`), where the last column of an item's vector is the item's level. By least
 squares, unknown users and users without likes get the mean vector of the users with likes; unknown items and items without likes get zero.
-For a request with recent likes (`pipelines.models.fold_in`), the user's vector is solved again, with the items' vectors fixed. A warm run
-continues from the parent's vectors over all likes known so far: the newest likes alone would make it forget the rest.
+For a request with recent likes (`pipelines.models.user_solver`), the user's vector is solved again, with the items' vectors fixed. A warm
+run continues from the parent's vectors over all likes known so far: the newest likes alone would make it forget the rest.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pipelines.inputs.tables import Codes
 from pipelines.models.dot_product import lower_product
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
-from pipelines.models.fold_in import FoldIn
 from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
 from pipelines.models.mf_sgd import USUAL, contrasted
 from pipelines.models.new_row_init import grown
 from pipelines.models.tables import Table, check_size
 from pipelines.models.user_history import load_user_history, save_user_history, user_history_of
+from pipelines.models.user_solver import UserSolver
 from pipelines.training.als import AlsTerms, Factors, Floats, begin, sweeps
 from pipelines.training.als_choice import choose_strength
 from pipelines.training.likes import LikePairs
@@ -57,13 +57,13 @@ class MfModel(LowersExternalWeights):
     """Vectors by code."""
     regularisation: float
     loss: str = "als"
-    fold_in: FoldIn | None = None
+    solver: UserSolver | None = None
     """Solves a user's vector with recent likes; None for a model that was trained by gradient, or by an older release."""
 
     @property
     def recent_use(self) -> str | None:
         """Implements ReadsRecentItems."""
-        return None if self.fold_in is None else "the user's vector is solved again from all likes, with recent likes among them"
+        return None if self.solver is None else "the user's vector is solved again from all likes, with recent likes among them"
 
     @property
     def meaning(self) -> str:
@@ -77,11 +77,11 @@ class MfModel(LowersExternalWeights):
     def save(self, folder: Path) -> dict[str, Path]:
         described = folder / MODEL
         facts = {"user": self.user, "item": self.item, "regularisation": self.regularisation, "loss": self.loss}
-        if self.fold_in is not None:
-            facts |= {"unobserved": self.fold_in.terms.unobserved}
+        if self.solver is not None:
+            facts |= {"unobserved": self.solver.terms.unobserved}
         described.write_text(json.dumps({"version": 1, "family": Mf.name} | facts, indent=1))
         vectors = write_arrays(folder / VECTORS, {"users": self.factors.users, "items": self.factors.items})
-        return {MODEL: described, VECTORS: vectors} | ({} if self.fold_in is None else save_user_history(self.fold_in.history, folder))
+        return {MODEL: described, VECTORS: vectors} | ({} if self.solver is None else save_user_history(self.solver.history, folder))
 
     def score(self, columns: Codes) -> NDArray[np.float32]:
         return self.factors.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64))
@@ -95,14 +95,14 @@ class MfModel(LowersExternalWeights):
         return lower_product(Mf.name, self.user, self.item, self.factors, beside)
 
     def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> NDArray[np.float32]:
-        assert self.fold_in is not None
-        users = self.fold_in.vectors(columns[self.user].astype(np.int64), recent)
+        assert self.solver is not None
+        users = self.solver.vectors(columns[self.user].astype(np.int64), recent)
         scores: NDArray[np.float32] = np.einsum("nd,nd->n", users, self.factors.items[columns[self.item]])
         return scores
 
     def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
-        assert self.fold_in is not None
-        return self.fold_in.lower(Mf.name, self.user, self.item, beside, width)
+        assert self.solver is not None
+        return self.solver.lower(Mf.name, self.user, self.item, beside, width)
 
     def embeddings(self, codes: Codes) -> Embeddings:
         return Embeddings(self.factors.items[codes[self.item]], self.factors.users)
@@ -131,10 +131,10 @@ class Mf:
         users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
         check_size(graph, 4 * (width + level) * (users + items), memory=task.memory)
         pairs = liked_pairs(task)
-        fold_in = None
+        solver = None
         if params.loss == "als":
             factors, losses, strength = _solved(task, params, pairs, width, parent)
-            fold_in = FoldIn(factors, AlsTerms(params.unobserved, strength), user_history_of(pairs, weighted=True))
+            solver = UserSolver(factors, AlsTerms(params.unobserved, strength), user_history_of(pairs, weighted=True))
         else:
             fitted = contrasted(task, params, pairs, width, parent.factors if parent is not None else None)
             factors, losses = fitted.factors, fitted.losses
@@ -142,16 +142,16 @@ class Mf:
         parameters = float((width + level) * (users + items))
         metrics = metrics_of_likes(len(pairs), time.monotonic() - started, parameters, len(losses)) | {"train.loss": losses[-1]}
         facts = {"losses": [round(loss, 6) for loss in losses], "regularisation": strength}
-        return Fitted(MfModel(graph.user, graph.item, factors, strength, params.loss, fold_in), metrics, facts)
+        return Fitted(MfModel(graph.user, graph.item, factors, strength, params.loss, solver), metrics, facts)
 
     def load(self, fetch: Fetch) -> MfModel:
         value = json.loads(fetch(MODEL).read_text())
         vectors = read_arrays(fetch(VECTORS))
         factors = Factors(vectors["users"], vectors["items"])
-        strength, fold_in = value["regularisation"], None
+        strength, solver = value["regularisation"], None
         if "unobserved" in value:
-            fold_in = FoldIn(factors, AlsTerms(value["unobserved"], strength), load_user_history(fetch))
-        return MfModel(value["user"], value["item"], factors, strength, value.get("loss", "als"), fold_in)
+            solver = UserSolver(factors, AlsTerms(value["unobserved"], strength), load_user_history(fetch))
+        return MfModel(value["user"], value["item"], factors, strength, value.get("loss", "als"), solver)
 
 
 def _solved(task: Task, params: MfParams, pairs: LikePairs, width: int, parent: MfModel | None) -> tuple[Factors, list[float], float]:

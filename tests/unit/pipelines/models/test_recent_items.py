@@ -72,7 +72,7 @@ def served(model: Any, columns: dict[str, Codes], lists: Codes, number: NDArray[
 @CASES
 def test_without_recent_items_scores_are_those_of_the_training(tmp_path: Path, family: str, weighted: bool) -> None:
     model = trained(tmp_path, family, weighted)
-    own = int(model.user_history.likes.of(FIRST)[0]) if family != "mf" else int(model.fold_in.history.likes.of(FIRST)[0])
+    own = int(model.user_history.likes.of(FIRST)[0]) if family != "mf" else int(model.solver.history.likes.of(FIRST)[0])
     for user in (UNKNOWN, FIRST, FIRST + 5):
         assert_allclose(scores(model, user, []), model.score(everything(model, user)), atol=1e-6)
     assert_array_equal(scores(model, FIRST, [own, UNKNOWN]), scores(model, FIRST, []), "nothing is new")
@@ -114,8 +114,8 @@ def test_the_vector_of_mf_solves_the_equations_of_the_training(tmp_path: Path, w
     """The equations are written anew, from the objective."""
     model = trained(tmp_path, "mf", weighted)
     assert isinstance(model, MfModel)
-    assert model.fold_in is not None
-    terms, items = model.fold_in.terms, model.factors.items.astype(float)
+    assert model.solver is not None
+    terms, items = model.solver.terms, model.factors.items.astype(float)
     liked = pairs() if not weighted else replace(pairs(), weights=np.random.default_rng(3).uniform(0.1, 9, len(pairs())).astype(np.float32))
     for user, recent in ((UNKNOWN, [FIRST + 2, FIRST + 7]), (FIRST + 4, [FIRST + 2, FIRST + 9])):
         own = liked.users + FIRST == user
@@ -144,7 +144,7 @@ def test_a_saved_model_reads_recent_items_after_it_is_loaded(tmp_path: Path, fam
 @pytest.mark.requirement("U-14")
 def test_an_mf_of_an_older_release_or_by_gradient_reads_none(tmp_path: Path) -> None:
     model = trained(tmp_path, "mf", weighted=False)
-    assert not reads_recent(replace(model, fold_in=None))
+    assert not reads_recent(replace(model, solver=None))
     assert not reads_recent(
         FAMILIES["mf"].train(taste_data.task(tmp_path, pairs(), "mf", width=8, regularisation=0.01, loss="softmax")).model
     )

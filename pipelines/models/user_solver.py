@@ -27,7 +27,7 @@ _NEAR = 1e-16
 
 
 @dataclass(frozen=True)
-class FoldIn:
+class UserSolver:
     factors: Factors
     terms: AlsTerms
     history: UserHistory
