@@ -54,9 +54,9 @@ def genres(data: Path, seeds: int = 3, hidden: float = 0.2) -> Iterator[Outcome]
 
 def write(data: Path, folder: Path, hidden: float, seed: int) -> float:
     """Writes the items, and the ratings without those that cold items had before the holdout; returns the seconds of the holdout."""
-    ratings = _read_typed(data / "ml-100k.inter").sort("timestamp", "user_id", "item_id")
+    ratings = read_typed(data / "ml-100k.inter").sort("timestamp", "user_id", "item_id")
     year = pl.col("release_year").cast(pl.Float64, strict=False).alias("year")
-    _read_typed(data / "ml-100k.item").select("item_id", pl.col("class").alias("genres"), year).write_parquet(folder / "items.parquet")
+    read_typed(data / "ml-100k.item").select("item_id", pl.col("class").alias("genres"), year).write_parquet(folder / "items.parquet")
     keys = ratings["item_id"].unique().sort()
     cold = keys.filter(pl.Series(np.random.default_rng(seed).random(len(keys)) < hidden))
     cut = ratings["timestamp"][round((1 - TEST) * len(ratings))]
@@ -65,7 +65,7 @@ def write(data: Path, folder: Path, hidden: float, seed: int) -> float:
     return float(ratings["timestamp"][-1] - cut)
 
 
-def _read_typed(path: Path) -> pl.DataFrame:
+def read_typed(path: Path) -> pl.DataFrame:
     frame = pl.read_csv(path, separator="\t", quote_char=None, infer_schema=False)
     frame = frame.rename({name: name.partition(":")[0] for name in frame.columns})
     numbers = {"user_id": pl.Int64, "item_id": pl.Int64, "rating": pl.Float64, "timestamp": pl.Float64}

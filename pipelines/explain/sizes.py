@@ -4,14 +4,17 @@ A lookup of n values reads n x (width x 4 + 8) bytes: the vectors, and an 8-byte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.explain.fitting import ExplainedFit
 from pipelines.explain.spec_sizes import spec_sizes
+from pipelines.features.graph import Graph
 from pipelines.features.operators.sequence import Sequence
 from pipelines.models.tables import KEY, PRECISION, plan_tables
 from pipelines.models.wide_deep import tables_of
 from shared.contracts.families import (
+    BlendParams,
     DeepParams,
     EaseParams,
     ItemKnnParams,
@@ -54,26 +57,13 @@ class Embedding:
 
 def embeddings(fitted: ExplainedFit, params: Params | None) -> tuple[Embedding, ...]:
     """Tables of the family: all code features for families that read all features, those of users and items for `two_tower`, the keys for
-    `mf`, `neumf` and `session`, the item for `ease` and `itemknn`, else none."""
+    `mf`, `neumf` and `session`, the item for `ease` and `itemknn`, those of its parts for `blend`, else none."""
     graph = fitted.graph
+    if isinstance(params, BlendParams):
+        return tuple(table for part in params.of for table in embeddings(fitted, part.params))
     if isinstance(params, EaseParams | ItemKnnParams):
         return (_of_items(fitted, params),)
-    if isinstance(params, WideDeepParams):
-        planned = {table.column: table.width for table in tables_of(graph, params)}
-    elif isinstance(params, DeepParams):
-        planned = {table.column: table.width for table in plan_tables(graph, params.width)}
-    elif isinstance(params, TwoTowerParams):
-        sides = {feature.name for feature in graph.side("user", "item")}
-        planned = {table.column: table.width for table in plan_tables(graph, params.embedding) if table.column in sides}
-    elif isinstance(params, MfParams):
-        planned = dict.fromkeys((graph.user, graph.item), params.width + (params.loss != "als"))
-    elif isinstance(params, SessionParams):
-        reads = any(isinstance(operator, Sequence) for operator in graph.operators)  # then no user has a vector by code
-        planned = dict.fromkeys((graph.item,) if reads else (graph.user, graph.item), params.width + 1)
-    elif isinstance(params, NeumfParams):
-        planned = dict.fromkeys((graph.user, graph.item), params.width + params.layers[0])
-    else:
-        planned = {}
+    planned = _widths(graph, params)
     features, sizes = {feature.name: feature for feature in graph.codes}, spec_sizes(graph)
     tables = []
     for name, width in planned.items():
@@ -82,6 +72,25 @@ def embeddings(fitted: ExplainedFit, params: Params | None) -> tuple[Embedding, 
         says_width = codes is not None or chosen is not None
         tables.append(Embedding(name, codes, width if says_width else None, _values(name, fitted)))
     return tuple(tables)
+
+
+def _widths(graph: Graph, params: Params | None) -> Mapping[str, int]:
+    """Returns the width of each table, by feature."""
+    if isinstance(params, WideDeepParams):
+        return {table.column: table.width for table in tables_of(graph, params)}
+    if isinstance(params, DeepParams):
+        return {table.column: table.width for table in plan_tables(graph, params.width)}
+    if isinstance(params, TwoTowerParams):
+        sides = {feature.name for feature in graph.side("user", "item")}
+        return {table.column: table.width for table in plan_tables(graph, params.embedding) if table.column in sides}
+    if isinstance(params, MfParams):
+        return dict.fromkeys((graph.user, graph.item), params.width + (params.loss != "als"))
+    if isinstance(params, SessionParams):
+        reads = any(isinstance(operator, Sequence) for operator in graph.operators)  # then no user has a vector by code
+        return dict.fromkeys((graph.item,) if reads else (graph.user, graph.item), params.width + 1)
+    if isinstance(params, NeumfParams):
+        return dict.fromkeys((graph.user, graph.item), params.width + params.layers[0])
+    return {}
 
 
 def _of_items(fitted: ExplainedFit, params: EaseParams | ItemKnnParams) -> Embedding:

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
+from pipelines.models.beside import fetch_beside
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import MODEL, Fetch, Fitted, Task, Trained
-from pipelines.models.retriever import fetch_beside
 from shared.contracts.models import Model, Training
 
 BASELINE = "baseline."

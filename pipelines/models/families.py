@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from pipelines.features.reading import Reads
+from pipelines.models.blend import Blend
 from pipelines.models.dlrm import Dlrm
 from pipelines.models.ease import Ease
 from pipelines.models.family import MODEL, Family, Fetch, Trained
@@ -24,7 +25,7 @@ from shared.domain.errors import Invalid
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
-    for family in (Mlp(), Dlrm(), WideDeep(), PopularityFamily(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Gbm())
+    for family in (Mlp(), Dlrm(), WideDeep(), PopularityFamily(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Gbm(), Blend())
 }
 
 

@@ -2,7 +2,7 @@
 
 A positive counts half as much after each half-life. The half-life is chosen on the newest positives, which a ranking by the older ones must
 foretell; without a half-life that is better by more than a standard error, all positives count equally. A warm run sees only the newest
-events: it keeps its parent's half-life, and adds the parent's scores as they are worth by then; without a half-life, the parent's scores
+events: it keeps its parent's half-life, and adds the parent's scores faded to the new time; without a half-life, the parent's scores
 order items with equal counts.
 """
 

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 
+from pipelines.models.beside import BESIDE, fetch_beside
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, Fetch, Fitted, Task, Trained
 from pipelines.models.mf import Mf
 from shared.contracts.models import Model, Training
-
-BESIDE = "retriever."
-"""Prefix of the file names of a retriever beside the model."""
 
 
 def train_beside(task: Task, parent: Fetch | None) -> Fitted:
     """Trains an `mf` with its default parameters; `parent` fetches the files of the parent's retriever."""
     model = Model(family=Mf.name, train=Training(seed=task.model.train.seed))
     return Mf().train(replace(task, model=model, parent=parent, keeping=None))
-
-
-def save_beside(model: Trained, folder: Path, beside: str = BESIDE) -> dict[str, Path]:
-    inner = folder / beside.rstrip(".")
-    inner.mkdir(exist_ok=True)
-    return {beside + name: path for name, path in model.save(inner).items()}
-
-
-def fetch_beside(fetch: Fetch, beside: str = BESIDE) -> Fetch:
-    return lambda name: fetch(beside + name)
 
 
 def load_retriever(fetch: Fetch, beside: bool, allowed: Collection[str] = ()) -> Trained:

@@ -17,11 +17,12 @@ import polars as pl
 from pipelines.features.graph import load_graph
 from pipelines.inputs.tables import USERS, read_table
 from pipelines.models.baseline import BASELINE, train_baseline
+from pipelines.models.beside import fetch_beside, save_beside
 from pipelines.models.families import check_parent, check_saved, family_of
 from pipelines.models.family import MODEL, Fetch, Task
 from pipelines.models.plugins import check_trained
 from pipelines.models.popularity_baseline import POPULARITY, fit_popularity, load_popularity
-from pipelines.models.retriever import IS_BESIDE, fetch_beside, save_beside, train_beside
+from pipelines.models.retriever import IS_BESIDE, train_beside
 from pipelines.models.tables import report
 from pipelines.stages.replay import HELD, PAST, with_past
 from pipelines.stages.runner import Context

@@ -7,7 +7,7 @@ user. Each choice is judged by ndcg@10 over the full catalogue, as the evaluatio
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,21 +33,25 @@ class HeldOut:
 
     def ndcg(self, every: Every) -> float:
         """Returns ndcg@10; equal scores share the middle rank, so constant scores earn nothing."""
-        gains = 0.0
+        return sum(self.gain(np.array(every(users)), users, items) for users, items in self.chunks()) / len(self.users)
+
+    def chunks(self) -> Iterator[tuple[Ints, Ints]]:
+        """Yields the held-out likes, users and items, in parts whose scores fit into memory."""
         step = max(1, _CHUNK // self.before.item_count)
         for at in range(0, len(self.users), step):
-            users, items = self.users[at : at + step], self.items[at : at + step]
-            scores = np.array(every(users))
-            targets = scores[np.arange(len(scores)), items]
-            for row, user in enumerate(users):
-                scores[row, self.liked.of(user)] = -np.inf
-            ranks = 1 + (scores > targets[:, None]).sum(axis=1) + (scores == targets[:, None]).sum(axis=1) / 2
-            gains += float(np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0.0).sum())
-        return gains / len(self.users)
+            yield self.users[at : at + step], self.items[at : at + step]
+
+    def gain(self, scores: NDArray[Any], users: Ints, items: Ints) -> float:
+        """Returns the sum of ndcg@10 of these likes; overwrites the scores of known likes."""
+        targets = scores[np.arange(len(scores)), items]
+        for row, user in enumerate(users):
+            scores[row, self.liked.of(user)] = -np.inf
+        ranks = 1 + (scores > targets[:, None]).sum(axis=1) + (scores == targets[:, None]).sum(axis=1) / 2
+        return float(np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0.0).sum())
 
 
-def hold_out_likes(pairs: LikePairs, seed: int) -> HeldOut | None:
-    """Holds likes out; returns None if too few are left to judge by."""
+def hold_out_likes(pairs: LikePairs, seed: int, most: int = MOST_CASES) -> HeldOut | None:
+    """Holds likes out; returns None if too few are left to judge by, and at most `most` cases."""
     random = np.random.default_rng((seed, 43))
     held_mask = np.zeros(len(pairs), dtype=bool)
     if pairs.in_order:
@@ -59,7 +63,7 @@ def hold_out_likes(pairs: LikePairs, seed: int) -> HeldOut | None:
     cases = np.flatnonzero(judgeable)
     if len(cases) < FEWEST:
         return None
-    cases = np.sort(random.permutation(cases)[:MOST_CASES])
+    cases = np.sort(random.permutation(cases)[:most])
     return HeldOut(before, before.by_user(), after.users[cases], after.items[cases])
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from shared.contracts.families.base import FamilyParams, OwnParams
+from shared.contracts.families.blend import BlendParams
 from shared.contracts.families.deep import DeepParams, DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
 from shared.contracts.families.keys import EaseParams, ItemKnnParams, MfParams, NeumfParams, PopularityParams, SessionParams
 from shared.contracts.families.trees import GbmParams
@@ -17,6 +18,7 @@ from shared.contracts.families.trees import GbmParams
 __all__ = [
     "FAMILIES",
     "OWN",
+    "BlendParams",
     "DeepParams",
     "DlrmParams",
     "EaseParams",
@@ -47,6 +49,7 @@ Params = (
     | EaseParams
     | ItemKnnParams
     | GbmParams
+    | BlendParams
     | OwnParams
 )
 
@@ -62,6 +65,7 @@ FAMILIES: Mapping[str, type[FamilyParams]] = {
     "ease": EaseParams,
     "itemknn": ItemKnnParams,
     "gbm": GbmParams,
+    "blend": BlendParams,
 }
 OWN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 """Pattern of a custom family: `module:Class`."""

@@ -202,6 +202,12 @@ def test_a_family_has_the_tables_that_it_looks_up(tmp_path: Path) -> None:
         (table,) = explain(recommender, _fitted(recommender, tmp_path))["tables"]
         assert (table["feature"], table["codes"], table["width"], table["bytes"]) == ("movieId", 22, width, 88 * width)
         assert explain(recommender, _nothing(recommender, tmp_path))["tables"][0]["bytes"] is None
+    recommender = _all(tmp_path, model={"family": "blend"}, gates=gates)
+    assert [table["feature"] for table in explain(recommender, _fitted(recommender, tmp_path))["tables"]] == [
+        "movieId",
+        "userId",
+        "movieId",
+    ]
     for family, widths in (("dlrm", {8}), ("wide_deep", {1, 9})):
         recommender = _all(tmp_path, model={"family": family, "params": {"width": 8}}, gates=gates)
         assert {table["width"] for table in explain(recommender, _fitted(recommender, tmp_path))["tables"]} == widths

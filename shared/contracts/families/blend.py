@@ -1,0 +1,68 @@
+"""A weighted sum of families."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from shared.contracts.families.base import FamilyParams
+from shared.contracts.families.keys import EaseParams, ItemKnnParams, MfParams, PopularityParams
+from shared.contracts.strict import Strict, unknown_name, without_default
+
+PARTS: Mapping[str, type[FamilyParams]] = {"ease": EaseParams, "mf": MfParams, "itemknn": ItemKnnParams, "popularity": PopularityParams}
+"""Families that a blend may have."""
+
+
+def _params(value: Any, info: ValidationInfo) -> Any:
+    kind = PARTS.get(str(info.data.get("family")))
+    return value if kind is None or isinstance(value, kind) else kind.model_validate(value)
+
+
+class BlendPart(Strict):
+    family: str = Field(description="Family of the part: `ease`, `itemknn`, `mf` or `popularity`.")
+    params: Annotated[EaseParams | MfParams | ItemKnnParams | PopularityParams, BeforeValidator(_params)] = Field(
+        {}, validate_default=True, description="Parameters of the family.", json_schema_extra=without_default
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_family(cls, value: Any) -> Any:
+        document = {"family": value} if isinstance(value, str) else value
+        if isinstance(document, dict) and isinstance(document.get("family"), str) and document["family"] not in PARTS:
+            raise unknown_name("part of a blend", document["family"], PARTS)
+        return document
+
+
+class BlendParams(FamilyParams):
+    """A weighted sum of the scores of two or three families."""
+
+    meaning = "a weighted sum of two or three families that use only keys; the weights are those that rank held-out positives best."
+    no_steps = "the parts of a blend are computed without steps"
+    replays: ClassVar[bool] = False
+
+    of: tuple[BlendPart, ...] = Field(
+        (BlendPart.model_validate("ease"), BlendPart.model_validate("mf")),
+        min_length=2,
+        max_length=3,
+        description="Parts, each a family's name, or `{family, params}`.",
+        json_schema_extra=without_default,
+    )
+    weights: tuple[Annotated[float, Field(ge=0, le=1000)], ...] | None = Field(
+        None,
+        description="Weight of each part's score, in units of the score's standard deviation. Absent: the weights that rank held-out "
+        "positives best, in tenths; a warm run keeps its parent's.",
+    )
+
+    @property
+    def takes_weights(self) -> bool:
+        return any(part.params.takes_weights for part in self.of)
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> BlendParams:
+        if self.weights is not None and len(self.weights) != len(self.of):
+            raise ValueError(f"params: {len(self.weights)} weights for {len(self.of)} parts; write one weight for each part")
+        if self.weights is not None and not any(self.weights):
+            raise ValueError("params: all weights are 0; set one above 0")
+        return self
