@@ -60,7 +60,7 @@ def embeddings(fitted: ExplainedFit, params: Params | None) -> tuple[Embedding, 
     `mf`, `neumf` and `session`, the item for `ease` and `itemknn`, those of its parts for `blend`, else none."""
     graph = fitted.graph
     if isinstance(params, BlendParams):
-        return tuple(table for part in params.of for table in embeddings(fitted, part.params))
+        return tuple(table for part in params.parts for table in embeddings(fitted, part.params))
     if isinstance(params, EaseParams | ItemKnnParams):
         return (_of_items(fitted, params),)
     planned = _widths(graph, params)

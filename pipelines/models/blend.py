@@ -148,7 +148,7 @@ class Blend:
         params = task.model.params
         assert isinstance(params, BlendParams)
         started = time.monotonic()
-        families = tuple(part.family for part in params.of)
+        families = tuple(part.family for part in params.parts)
         before = json.loads(task.parent(MODEL).read_text()) if task.parent is not None else None
         if before is not None and tuple(before["families"]) != families:
             raise Invalid("model.params.of: the parts are not the parent's: a warm run cannot change them; start a full run")
@@ -186,7 +186,7 @@ def _lowered(part: Trained, beside: ExternalWeights) -> Any:
 
 
 def _train(task: Task, params: BlendParams, number: int, parent: Fetch | None) -> Fitted:
-    part = params.of[number]
+    part = params.parts[number]
     model = Model(family=part.family, params=part.params, train=Training(seed=task.model.train.seed))
     before = None if parent is None else fetch_beside(parent, _prefix(number))
     return PARTS[part.family].train(replace(task, model=model, parent=before, keeping=None))
@@ -218,7 +218,7 @@ def _fit_weights(task: Task, params: BlendParams) -> tuple[tuple[float, ...], di
     choices = [tuple(tenths) for tenths in itertools.product(range(TENTHS + 1), repeat=count) if sum(tenths) == TENTHS]
     gains = dict(zip(choices, _gains(held_out, parts, choices), strict=True))
     best = max(choices, key=lambda tenths: gains[tenths])
-    alone = {part.family: gains[tuple(TENTHS * (place == number) for place in range(count))] for number, part in enumerate(params.of)}
+    alone = {part.family: gains[tuple(TENTHS * (place == number) for place in range(count))] for number, part in enumerate(params.parts)}
     trials = ",".join(f"{family}:{gain:.4f}" for family, gain in alone.items())
     weights = tuple(tenths / TENTHS for tenths in best)
     task.log.info("blend: weights chosen by ndcg@10 of held-out positives weights=%s ndcg=%.4f alone=%s", weights, gains[best], trials)

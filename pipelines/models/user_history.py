@@ -126,9 +126,9 @@ def each_user(
 
     `begin`: the numbers to go over, and the scores of rows with other numbers."""
     numbers, scores = begin
-    build.node("Unique", numbers, output=("users/distinct",), sorted=1)
+    users, _ = build.distinct(numbers, "users")
     turn, first = build.body("turn/"), build.constant([0])
-    number = turn.node("Gather", "users/distinct", "turn/number")
+    number = turn.node("Gather", users, "turn/number")
     user, items = parts_of(turn, number) if recent else (number, "")
     turn.node("Identity", user, output=USER)
     start = build.initializer("known/start", history.likes.start)
@@ -145,7 +145,7 @@ def each_user(
     of_user = turn.node("Squeeze", turn.node("NonZero", turn.node("Equal", rows, number)), first)
     turn.node("Gather", item, of_user, output=ITEMS)
     after = turn.node("ScatterElements", "turn/state", of_user, score(turn), axis=0)
-    return build.loop(build.node("Size", "users/distinct"), scores, turn, after, "N")
+    return build.loop(build.node("Size", users), scores, turn, after, "N")
 
 
 def _join_recent(turn: OnnxBuilder, liked: str, weights: str, recent: str) -> tuple[str, str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from shared.contracts.families.base import FamilyParams
 from shared.contracts.families.keys import EaseParams, ItemKnnParams, MfParams, PopularityParams
+from shared.contracts.ranges import NumberRange, one_of
 from shared.contracts.strict import Strict, unknown_name, without_default
 
+PartName = Literal["ease", "mf", "itemknn", "popularity"]
 PARTS: Mapping[str, type[FamilyParams]] = {"ease": EaseParams, "mf": MfParams, "itemknn": ItemKnnParams, "popularity": PopularityParams}
 """Families that a blend may have."""
 
@@ -21,18 +23,17 @@ def _params(value: Any, info: ValidationInfo) -> Any:
 
 
 class BlendPart(Strict):
-    family: str = Field(description="Family of the part: `ease`, `itemknn`, `mf` or `popularity`.")
+    family: PartName = Field(description="Family of the part.")
     params: Annotated[EaseParams | MfParams | ItemKnnParams | PopularityParams, BeforeValidator(_params)] = Field(
         {}, validate_default=True, description="Parameters of the family.", json_schema_extra=without_default
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_family(cls, value: Any) -> Any:
-        document = {"family": value} if isinstance(value, str) else value
-        if isinstance(document, dict) and isinstance(document.get("family"), str) and document["family"] not in PARTS:
-            raise unknown_name("part of a blend", document["family"], PARTS)
-        return document
+
+def _part(value: Any) -> Any:
+    family = value.get("family") if isinstance(value, dict) else value
+    if isinstance(family, str) and family not in PARTS:
+        raise unknown_name("part of a blend", family, PARTS)
+    return value
 
 
 class BlendParams(FamilyParams):
@@ -41,13 +42,12 @@ class BlendParams(FamilyParams):
     meaning = "a weighted sum of two or three families that use only keys; the weights are those that rank held-out positives best."
     no_steps = "the parts of a blend are computed without steps"
     replays: ClassVar[bool] = False
+    ranges: ClassVar[Mapping[str, NumberRange]] = {
+        "params.of": one_of(["ease", "mf"], ["ease", "popularity"], ["mf", "popularity"], ["ease", "mf", "popularity"])
+    }
 
-    of: tuple[BlendPart, ...] = Field(
-        (BlendPart.model_validate("ease"), BlendPart.model_validate("mf")),
-        min_length=2,
-        max_length=3,
-        description="Parts, each a family's name, or `{family, params}`.",
-        json_schema_extra=without_default,
+    of: tuple[Annotated[PartName | BlendPart, BeforeValidator(_part)], ...] = Field(
+        ("ease", "mf"), min_length=2, max_length=3, description="Parts, each a family's name, or `{family, params}`."
     )
     weights: tuple[Annotated[float, Field(ge=0, le=1000)], ...] | None = Field(
         None,
@@ -56,8 +56,12 @@ class BlendParams(FamilyParams):
     )
 
     @property
+    def parts(self) -> tuple[BlendPart, ...]:
+        return tuple(part if isinstance(part, BlendPart) else BlendPart(family=part) for part in self.of)
+
+    @property
     def takes_weights(self) -> bool:
-        return any(part.params.takes_weights for part in self.of)
+        return any(part.params.takes_weights for part in self.parts)
 
     @model_validator(mode="after")
     def _check_parts(self) -> BlendParams:

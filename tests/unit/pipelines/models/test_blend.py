@@ -21,6 +21,7 @@ from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.families import load_model
 from pipelines.models.recent_items import reads_recent
 from pipelines.training.likes import LikePairs
+from shared.contracts.families import BlendParams
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
 from tests.support import taste_data
@@ -123,5 +124,7 @@ def test_a_bad_blend_is_refused(params: dict[str, Any], fault: str) -> None:
 def test_a_part_is_a_name_or_a_family_with_parameters() -> None:
     model = Model.model_validate({"family": "blend", "params": {"of": ["ease", MF]}})
     document = json.loads(model.model_dump_json())
-    assert [part["family"] for part in document["params"]["of"]] == ["ease", "mf"]
+    assert document["params"]["of"][0] == "ease"
+    assert isinstance(model.params, BlendParams)
+    assert [part.family for part in model.params.parts] == ["ease", "mf"]
     assert Model.model_validate(document) == model
