@@ -24,5 +24,5 @@ def begin_card(stage: StageSpec, graph: Graph, model: Trained, served: Signature
         lookup_bytes=sum(table.width * 4 * (table.length or 1) for table in model.tables),
         label=f"{spec.schema_.label.column or 'each row'} {spec.schema_.label.positive}",
         score=model.meaning,
-        recent=model.recent_use if served.session is not None and isinstance(model, UsesRecentItems) else None,
+        recent=model.recent_use if served.session is not None and spec.serve.recent_items and isinstance(model, UsesRecentItems) else None,
     )

@@ -49,15 +49,16 @@ def signature(graph: Graph, serve: Serve | None = None, recent: Raw | None = Non
         )
         for feature in graph.features
     )
+    session = next(
+        (operator.session.name for operator in graph.operators if isinstance(operator, Sequence) and operator.session is not None),
+        recent.name if recent is not None else None,
+    )
     return Signature(
         user=graph.user,
         item=graph.item,
         time=next((column.name for column in columns if column.name == graph.tables.time), None),
-        session=next(
-            (operator.session.name for operator in graph.operators if isinstance(operator, Sequence) and operator.session is not None),
-            recent.name if recent is not None else None,
-        ),
-        learned_until=learned_until,
+        session=session,
+        learned_until=None if session is None else learned_until,
         inputs=(
             *(_input(column, graph, serve.lists) for column in columns),
             *(_stored(stored_input, serve.lists) for stored_input in graph.stored(limit)),

@@ -48,6 +48,8 @@ MOST_CASES = 10_000
 TENTHS = 10
 """Steps of a fitted weight from 0 to 1."""
 _SPREAD_USERS = 256
+_CELLS = 1 << 22
+"""Maximum number of scores at a time."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class Blend:
             weights, facts = _fit_weights(task, params)
         fits = [_train(task, params, number, task.parent) for number in range(len(families))]
         parts = tuple(fit.model for fit in fits)
-        spreads = _spreads(parts, task)
+        spreads = _spreads(parts, liked_pairs(task), task.model.train.seed)
         metrics = {
             "train.seconds": time.monotonic() - started,
             "train.parameters": sum(fit.metrics["train.parameters"] for fit in fits),
@@ -192,14 +194,17 @@ def _train(task: Task, params: BlendParams, number: int, parent: Fetch | None) -
     return PARTS[part.family].train(replace(task, model=model, parent=before, keeping=None))
 
 
-def _spreads(parts: Sequence[Trained], task: Task) -> tuple[float, ...]:
-    users = liked_pairs(task).users
-    some = np.random.default_rng((task.model.train.seed, 59)).permutation(np.unique(users))[:_SPREAD_USERS].astype(np.int32)
-    return tuple(_spread(every_of(part, some)) for part in parts)
-
-
-def _spread(scores: Floats) -> float:
-    return float(scores.std()) or 1.0
+def _spreads(parts: Sequence[Trained], pairs: LikePairs, seed: int) -> tuple[float, ...]:
+    """Returns the standard deviation of each part's scores, over some users and all items."""
+    some = np.random.default_rng((seed, 59)).permutation(np.unique(pairs.users))[:_SPREAD_USERS].astype(np.int32)
+    step = max(1, _CELLS // pairs.item_count)
+    spreads = []
+    for part in parts:
+        scores = [every_of(part, some[at : at + step]).astype(np.float64) for at in range(0, len(some), step)]
+        means = [(of_users.mean(), (of_users**2).mean(), of_users.size) for of_users in scores]
+        mean, square = (np.average([row[place] for row in means], weights=[row[2] for row in means]) for place in range(2))
+        spreads.append(float(np.sqrt(max(square - mean**2, 0.0))) or 1.0)
+    return tuple(spreads)
 
 
 def _fit_weights(task: Task, params: BlendParams) -> tuple[tuple[float, ...], dict[str, Any]]:
@@ -216,13 +221,14 @@ def _fit_weights(task: Task, params: BlendParams) -> tuple[tuple[float, ...], di
         inner = replace(task, rows=rows, popularity=popularity, parent=None, history=None)
         parts = [_train(inner, params, number, None).model for number in range(count)]
     choices = [tuple(tenths) for tenths in itertools.product(range(TENTHS + 1), repeat=count) if sum(tenths) == TENTHS]
-    gains = dict(zip(choices, _gains(held_out, parts, choices), strict=True))
-    best = max(choices, key=lambda tenths: gains[tenths])
-    alone = {part.family: gains[tuple(TENTHS * (place == number) for place in range(count))] for number, part in enumerate(params.parts)}
-    trials = ",".join(f"{family}:{gain:.4f}" for family, gain in alone.items())
+    spreads = _spreads(parts, held_out.before, task.model.train.seed)
+    gains = dict(zip(choices, _gains(held_out, parts, spreads, choices), strict=True))
+    best = max(choices, key=lambda tenths: (gains[tenths], -max(tenths)))
+    alone = [(part.family, gains[tuple(TENTHS * (place == number) for place in range(count))]) for number, part in enumerate(params.parts)]
+    trials = ",".join(f"{family}:{gain:.4f}" for family, gain in alone)
     weights = tuple(tenths / TENTHS for tenths in best)
     task.log.info("blend: weights chosen by ndcg@10 of held-out positives weights=%s ndcg=%.4f alone=%s", weights, gains[best], trials)
-    return weights, {"ndcg@10": round(gains[best], 6), "alone": {family: round(gain, 6) for family, gain in alone.items()}}
+    return weights, {"ndcg@10": round(gains[best], 6), "alone": [(family, round(gain, 6)) for family, gain in alone]}
 
 
 def _without_held_out(task: Task, pairs: LikePairs, held_out: HeldOut, path: Path) -> Path:
@@ -235,13 +241,12 @@ def _without_held_out(task: Task, pairs: LikePairs, held_out: HeldOut, path: Pat
     return path
 
 
-def _gains(held_out: HeldOut, parts: Sequence[Trained], choices: Sequence[tuple[int, ...]]) -> list[float]:
+def _gains(held_out: HeldOut, parts: Sequence[Trained], spreads: Sequence[float], choices: Sequence[tuple[int, ...]]) -> list[float]:
     """Returns ndcg@10 of each choice of weights; the parts' scores are computed once."""
-    gains, spreads = np.zeros(len(choices)), list[float]()
+    gains = np.zeros(len(choices))
     for users, items in held_out.chunks():
-        scores = [every_of(part, users.astype(np.int32)) for part in parts]
-        spreads = spreads or [_spread(of_part) for of_part in scores]
-        scores = [of_part / np.float32(spread) for of_part, spread in zip(scores, spreads, strict=True)]
+        of_parts = (every_of(part, users.astype(np.int32)) for part in parts)
+        scores = [of_part / np.float32(spread) for of_part, spread in zip(of_parts, spreads, strict=True)]
         for place, tenths in enumerate(choices):
             total = sum(np.float32(weight) * of_part for weight, of_part in zip(tenths, scores, strict=True) if weight)
             gains[place] += held_out.gain(np.asarray(total), users, items)

@@ -1,7 +1,7 @@
 """The baseline that every run has: items by their positives in the training data, with the newest positives counting most.
 
 A positive counts half as much after each half-life. The half-life is chosen on the newest positives, which a ranking by the older ones must
-foretell; without a half-life that is better by more than a standard error, all positives count equally. A warm run sees only the newest
+foretell; without a half-life that is better by more than two standard errors, all positives count equally. A warm run sees only the newest
 events: it keeps its parent's half-life, and adds the parent's scores faded to the new time; without a half-life, the parent's scores
 order items with equal counts.
 """
@@ -21,6 +21,8 @@ POPULARITY = "popularity.parquet"
 DAY = 86_400.0
 HALF_LIVES = tuple(days * DAY for days in (0.25, 1, 3, 7, 14, 30, 90, 365))
 HELD_SHARE, MOST_CASES, FEWEST_USERS = 0.1, 20_000, 30
+ERRORS = 2.0
+"""Standard errors by which a half-life must be better than equal counts."""
 _DIGITS = 9
 """Significant digits of the scores: sums in another order must give equal scores."""
 
@@ -90,7 +92,7 @@ def choose_half_life(positives: pl.LazyFrame, items: pl.Series) -> float | None:
     if cases["user"].n_unique() < FEWEST_USERS:
         return None
     worths = [pl.len().cast(pl.Float64).alias("0")]
-    worths += [_worth(half_life, cut).sum().alias(str(place)) for place, half_life in enumerate(HALF_LIVES, 1)]
+    worths += [_worth(half_life, cut).sum().round_sig_figs(_DIGITS).alias(str(place)) for place, half_life in enumerate(HALF_LIVES, 1)]
     frame = pl.DataFrame({"item": items})
     totals = frame.join(before.group_by("item").agg(worths).collect(engine="streaming"), on="item", how="left", maintain_order="left")
     rows = frame.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
@@ -102,7 +104,7 @@ def choose_half_life(positives: pl.LazyFrame, items: pl.Series) -> float | None:
     better = gains - gains[0]
     best = int(better.mean(axis=1).argmax())
     error = better[best].std(ddof=1) / np.sqrt(better.shape[1])
-    return HALF_LIVES[best - 1] if best and better[best].mean() > error else None
+    return HALF_LIVES[best - 1] if best and better[best].mean() > ERRORS * error else None
 
 
 def _worth(half_life: float, until: float) -> pl.Expr:
@@ -112,21 +114,16 @@ def _worth(half_life: float, until: float) -> pl.Expr:
 
 def _gains(scores: NDArray[np.float64], cases: pl.DataFrame, liked: pl.DataFrame) -> NDArray[np.float64]:
     """Returns each user's mean ndcg@10 of the ranking by these scores; `cases` and `liked`: user and row of the catalogue."""
-    ascending = np.sort(scores)
-    rows = cases.with_columns(pl.Series("target", scores[cases["row"].to_numpy()]))
-    dropped = (
-        rows.with_row_index("case")
-        .join(liked.with_columns(pl.Series("other", scores[liked["row"].to_numpy()])), on="user")
-        .group_by("case")
-        .agg((pl.col("other") > pl.col("target")).sum().alias("greater"), (pl.col("other") == pl.col("target")).sum().alias("equal"))
-    )
-    greater, equal = np.zeros(len(rows)), np.zeros(len(rows))
-    greater[dropped["case"].to_numpy()] -= dropped["greater"].to_numpy()
-    equal[dropped["case"].to_numpy()] -= dropped["equal"].to_numpy()
-    target = rows["target"].to_numpy()
-    above = np.searchsorted(ascending, target, "right")
-    greater += len(scores) - above
-    equal += above - np.searchsorted(ascending, target, "left")
+    _, levels = np.unique(scores, return_inverse=True)  # the order of the scores, in numbers
+    ascending, span = np.sort(levels), len(scores) + 1
+    users = pl.concat([cases["user"], liked["user"]]).rank("dense").to_numpy().astype(np.int64) * span
+    level = levels[cases["row"].to_numpy()]
+    of_user, dropped = users[: len(cases)], np.sort(users[len(cases) :] + levels[liked["row"].to_numpy()])
+    ends = np.searchsorted(dropped, of_user + span)
+    above = np.searchsorted(dropped, of_user + level, "right")
+    greater = len(scores) - np.searchsorted(ascending, level, "right") - (ends - above)
+    equal = np.searchsorted(ascending, level, "right") - np.searchsorted(ascending, level, "left")
+    equal = equal - (above - np.searchsorted(dropped, of_user + level, "left"))
     ranks = 1 + greater + np.maximum(equal - 1, 0) / 2
-    gains = pl.DataFrame({"user": rows["user"], "gain": np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0.0)})
+    gains = pl.DataFrame({"user": cases["user"], "gain": np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0.0)})
     return gains.group_by("user", maintain_order=True).agg(pl.col("gain").mean())["gain"].to_numpy()

@@ -22,7 +22,7 @@ from pipelines.training.likes import Ints
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-_NEAR = 1e-14
+_NEAR = 1e-12
 """Square of the relative error at which a solution is good."""
 
 
@@ -77,15 +77,14 @@ class UserSolver:
         liked = turn.cast(turn.node("Gather", items, LIKED), "DOUBLE")
         weights = turn.cast(WEIGHTS, "DOUBLE") if self.history.likes.weights is not None else ""
         total = turn.node("ReduceSum", weights, keepdims=0) if weights else turn.cast(turn.node("Size", LIKED), "DOUBLE")
-        ridge = turn.node("Mul", total, turn.constant(np.float64(self.terms.regularisation)))
-        ridge = turn.node("Add", ridge, turn.constant(np.float64(self._base)))
+        ridge = turn.node("Mul", total, turn.constant(self.terms.regularisation * np.eye(width)))
+        common = turn.node("Add", turn.initializer("mf/shared", shared + self._base * np.eye(width)), ridge)
 
         def left(step: OnnxBuilder, vector: str) -> str:
             explained = _product(step, liked, vector)
             explained = step.node("Mul", explained, weights) if weights else explained
             of_likes = step.node("ReduceSum", step.node("Mul", liked, step.column(explained)), step.constant([0]), keepdims=0)
-            common = _product(step, step.initializer("mf/shared", shared), vector)
-            return step.node("Sum", common, step.node("Mul", vector, ridge), of_likes)
+            return step.node("Add", _product(step, common, vector), of_likes)
 
         def conditioned(step: OnnxBuilder, vector: str) -> str:
             mean = self._base + self.terms.regularisation * float(np.mean(self.history.likes.totals))
@@ -100,18 +99,20 @@ class UserSolver:
         far = turn.node("Greater", turn.node("MatMul", rest, direction), near)
         begins = turn.node("And", far, turn.node("Greater", turn.node("Size", NEW), turn.constant(0)))
         step = turn.body("step/")
-        after, goes_on = _step(step, near, left, conditioned)
-        state = turn.loop(
-            turn.constant(4 * width), _stacked(turn, begun, rest, direction), step, after, 3, width, dtype="DOUBLE", when=(begins, goes_on)
-        )
-        vector = turn.cast(turn.node("Gather", state, turn.constant(0)), "FLOAT")
+        after, goes_on = _step(step, width, near, left, conditioned)
+        first = turn.node("Concat", begun, rest, direction, direction, axis=0)
+        state = turn.loop(turn.constant(4 * width), first, step, after, 4 * width, dtype="DOUBLE", when=(begins, goes_on))
+        vector = turn.cast(turn.node("Slice", state, turn.constant([0]), turn.constant([width])), "FLOAT")
         return _product(turn, turn.node("Gather", items, ITEMS), vector)
 
 
-def _step(step: OnnxBuilder, near: str, left: Any, conditioned: Any) -> tuple[str, str]:
-    """Adds one step of the conjugate gradient method; returns the state after it (solution, rest, direction) and whether to go on."""
-    solution, rest, direction = (step.node("Gather", "step/state", step.constant(at)) for at in range(3))
-    error = step.node("MatMul", rest, conditioned(step, rest))
+def _step(step: OnnxBuilder, width: int, near: str, left: Any, conditioned: Any) -> tuple[str, str]:
+    """Adds one step of the conjugate gradient method; returns the state after it (solution, rest, conditioned rest, direction) and whether
+    to go on. Few nodes matter: each takes longer than its arithmetic."""
+    parts = ("step/solution", "step/rest", "step/steep", "step/direction")
+    step.node("Split", "step/state", step.constant([width] * len(parts)), output=parts, axis=0)
+    solution, rest, steep, direction = parts
+    error = step.node("MatMul", rest, steep)
     turned = left(step, direction)
     length = step.node("Div", error, step.node("MatMul", direction, turned))
     solution = step.node("Add", solution, step.node("Mul", direction, length))
@@ -119,13 +120,9 @@ def _step(step: OnnxBuilder, near: str, left: Any, conditioned: Any) -> tuple[st
     steep = conditioned(step, rest)
     error_after = step.node("MatMul", rest, steep)
     direction = step.node("Add", steep, step.node("Mul", direction, step.node("Div", error_after, error)))
-    return _stacked(step, solution, rest, direction), step.node("Greater", error_after, near)
+    return step.node("Concat", solution, rest, steep, direction, axis=0), step.node("Greater", error_after, near)
 
 
 def _product(build: OnnxBuilder, matrix: str, vector: str) -> str:
     """Multiplies a matrix by a vector; ONNX Runtime's `MatMul` takes up to ten times as long for one column."""
     return build.node("ReduceSum", build.node("Mul", matrix, vector), build.constant([1]), keepdims=0)
-
-
-def _stacked(build: OnnxBuilder, *vectors: str) -> str:
-    return build.node("Concat", *(build.node("Unsqueeze", vector, build.constant([0])) for vector in vectors), axis=0)

@@ -36,9 +36,11 @@ from pipelines.models.popularity_baseline import POPULARITY, load_popularity
 from pipelines.models.recent_items import reads_recent
 from pipelines.models.retriever import IS_BESIDE, load_retriever
 from pipelines.stages.etl import FIRSTS
+from pipelines.stages.rival import newest_of_refit
 from pipelines.stages.runner import Context, main
 from shared.contracts.card import CARD
 from shared.contracts.items_table import ITEMS_TABLE, ItemsTable
+from shared.contracts.refit import REFIT
 from shared.contracts.strict import read
 from shared.serving.signature import FRESH, INDEX, ITEM_IDS, OUTPUT, RECOMMENDATIONS
 from shared.serving.text_column import text_arrays
@@ -55,9 +57,9 @@ def run(context: Context) -> Outcome:
     raw = read_raw(context.fetcher("etl"), context.has("etl", USERS), meetings).stored(graph, spec.serve.vocabulary_limit)
     items, codes = raw.items, meetings.items.columns
     model = load_model(context.fetcher("train"), context.spec.families)
-    limit, until = spec.serve.vocabulary_limit, newest(context.fetcher("etl"))
+    limit = spec.serve.vocabulary_limit
     recent = graph.recent(spec.serve.recent_items, limit) if reads_recent(model) else None
-    served = signature(graph, spec.serve, recent, until.timestamp())
+    served = signature(graph, spec.serve, recent, _learned_until(context))
 
     files = write_unit(graph, model, context.out(served.file), limit, spec.serve.lists, recent=recent)
     served = named(served, files)
@@ -80,7 +82,7 @@ def run(context: Context) -> Outcome:
     item_ids = items.get_column(text_of(graph.item), default=None)
     if item_ids is not None:
         files[ITEM_IDS] = write_arrays(context.out(ITEM_IDS), text_arrays(item_ids))
-    files |= write_online(served, raw.users, until, spec.serve.store.ttl, context.out)
+    files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
     files |= _seed(context, raw.items, graph.item)
     embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families).embeddings(codes)
     extra_metrics: dict[str, float] = {}
@@ -109,6 +111,19 @@ def run(context: Context) -> Outcome:
     metrics = {"export.parity": parity, "export.bytes": float(size), "export.seconds": time.monotonic() - started}
     metrics |= extra_metrics
     return Outcome(files, metrics, {"parity_rows": len(users), "inputs": [model_input.name for model_input in served.inputs]})
+
+
+def _learned_until(context: Context) -> float:
+    """Returns the time of the newest row that the model has learned, but no future time."""
+    origin = next((name for name in context.spec.inputs if context.has(name, REFIT)), None)
+    if origin is not None:
+        learned = newest_of_refit(context, origin)
+    else:
+        learned = float(pl.scan_parquet(context.fetch("etl", "train.parquet")).select(pl.col("time").max()).collect().item() or 0.0)
+    now = time.time()
+    if learned > now:
+        context.log.warning("training data: rows have future times, later likes count from now on seconds=%.0f", learned - now)
+    return min(learned, now)
 
 
 def _recommendations(context: Context, score: Scorer, graph: Graph, items: Entities, vectors: RankingVectors | None) -> int:

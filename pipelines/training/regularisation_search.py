@@ -57,7 +57,7 @@ def hold_out_likes(pairs: LikePairs, seed: int, most: int = MOST_CASES) -> HeldO
     if pairs.in_order:
         held_mask[len(pairs) - len(pairs) // 10 :] = True
     else:
-        held_mask[_one_of_each(pairs, random)] = True
+        held_mask[_one_of_each(pairs, random, most)] = True
     before, after = pairs.take(np.flatnonzero(~held_mask)), pairs.take(np.flatnonzero(held_mask))
     judgeable = np.isin(after.users, before.users) & np.isin(after.items, before.items)
     cases = np.flatnonzero(judgeable)
@@ -67,11 +67,11 @@ def hold_out_likes(pairs: LikePairs, seed: int, most: int = MOST_CASES) -> HeldO
     return HeldOut(before, before.by_user(), after.users[cases], after.items[cases])
 
 
-def _one_of_each(pairs: LikePairs, random: np.random.Generator) -> Ints:
-    """Chooses a like of each of up to `MOST_CASES` users with at least two likes."""
+def _one_of_each(pairs: LikePairs, random: np.random.Generator, most: int) -> Ints:
+    """Chooses a like of each of up to `most` users with at least two likes."""
     order = random.permutation(len(pairs))
     _, first, counts = np.unique(pairs.users[order], return_index=True, return_counts=True)
-    chosen = random.permutation(np.flatnonzero(counts > 1))[:MOST_CASES]
+    chosen = random.permutation(np.flatnonzero(counts > 1))[:most]
     places: Ints = order[first[chosen]]
     return places
 

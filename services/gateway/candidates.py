@@ -44,9 +44,13 @@ class RankingRequest:
     """Time of the request."""
 
     def newest_items(self, unit: LoadedVersion) -> tuple[int, ...]:
-        """Returns the items that the user liked after the version's training, then the items of the request; newest last."""
+        """Returns the items that the user liked after the version's training, then the items of the request; newest last. Of a user whom
+        the version does not know, all likes count: it learned none of them. A version that reads none gets the items of the request."""
         learned = unit.learned_until
-        return (*(item for item, at in self.recent if learned is None or at > learned), *self.items)
+        if unit.session is None or learned is None:
+            return self.items
+        since_training = self.recent if not unit.knows(self.user) else [like for like in self.recent if like[1] > learned]
+        return (*(item for item, _ in since_training), *self.items)
 
     def allowed_rows(self, unit: LoadedVersion, rows: Rows) -> Rows:
         """Returns the rows whose items may be shown, in their order."""

@@ -208,9 +208,9 @@ class Gateway:
         served = self._served(name, self._loader.snapshot)
         version, variant = choose(served.route, user)
         request = self._request(name, served, user, 1, FilterInput(self._catalogues.of(name), _NO_CONTEXT, frozenset()))
-        liked = read_likes(self._journal, name, served, [user], request.at).get(user, NOTHING)
-        request = replace(request, recent=liked.recent)
-        return scores_of(self._server, self._feeding, request, served.units[version], variant, items)
+        unit = served.units[version]
+        liked = read_likes(self._journal, name, served, [user], request.at, [unit]).get(user, NOTHING)
+        return scores_of(self._server, self._feeding, replace(request, recent=liked.recent), unit, variant, items)
 
     def similar(self, name: str, item: Id, k: int, exclude: Collection[Id] = (), context: Mapping[str, Value] = _NO_CONTEXT) -> Similar:
         """Returns similar items by the stable version; the spec's filter applies."""

@@ -90,9 +90,10 @@ class ImpressionWriter:
         return entries
 
     def seen_items(
-        self, recommender: str, users: Collection[int], since: datetime | None = None, patience: float = PATIENCE
+        self, recommender: str, users: Collection[int], since: datetime | None = None, patience: float = PATIENCE, counted: bool = True
     ) -> Mapping[int, Mapping[int, datetime]]:
-        """Returns the items that each user liked, with the time of the last like; empty and counted while the log is away or slow."""
+        """Returns the items that each user liked, with the time of the last like; empty while the log is away or slow, and then `counted`
+        as answers that no filter of seen items could test."""
         if not self._away:
             future: Future[Mapping[int, Mapping[int, datetime]]] = self._readers.submit(self._events.seen_items, recommender, users, since)
             try:
@@ -103,7 +104,8 @@ class ImpressionWriter:
                     self._gone(f"reading seen items took more than {self._patience:g} s")
             except Unavailable as error:
                 self._gone(str(error))
-        metrics.UNFILTERED.labels(recommender).inc(len(users))
+        if counted:
+            metrics.UNFILTERED.labels(recommender).inc(len(users))
         return {}
 
     def close(self, patience: float = 5.0) -> None:

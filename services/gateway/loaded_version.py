@@ -86,6 +86,11 @@ class LoadedVersion:
         if other != id:
             raise Invalid(f"item: '{id}' and the item '{other}' of version {self.version} have the same key; rename one of them")
 
+    @property
+    def reads_likes(self) -> bool:
+        """Whether a request gives the version likes since its training; versions of older releases do not say until when they learned."""
+        return self.session is not None and self.learned_until is not None
+
     def reads(self, items: Sequence[int]) -> bool:
         """Whether the version reads a user's newest items and knows any of these items."""
         return self.session is not None and len(self.rows(items)) > 0

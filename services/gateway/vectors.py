@@ -56,7 +56,10 @@ class VersionVectors:
         return directions
 
     def alike(self, rows: Rows, n: int) -> Rows:
-        """Returns the items most similar to all of `rows` together, without `rows`; later rows weigh more."""
+        """Returns the items most similar to all of `rows` together, without `rows`; later rows weigh more. Zero vectors have none."""
+        rows = rows[self._norms[rows] > 0]
+        if not len(rows):
+            return np.empty(0, np.intp)
         weights = _FADES ** np.arange(len(rows))[::-1]
         (nearest,), _ = self.index.nearest(
             (weights @ self.directions(rows))[None, :].astype(np.float32), min(n + len(rows), len(self.keys))

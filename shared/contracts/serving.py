@@ -83,10 +83,10 @@ class Serve(Strict):
     deadlines: Deadlines = Field(Deadlines(), description="Time limits for the optional parts of an answer.")
     store: Store = Field(Store(), description="User values in the feature store.")
     fresh: Fraction = Field(0.2, ge=0, le=1, description="Share of new items in an answer of popular items, as for an unknown user.")
-    recent: Literal["off"] | Annotated[int, Field(ge=1, le=500)] = Field(
+    recent: Literal["off"] | Annotated[int, Field(strict=True, ge=1, le=500)] = Field(
         50,
         description="Maximum number of the user's newest positives since the version's training that a request gives to a version that "
-        "reads them: `ease`, `itemknn`, `mf` by least squares, `session`. `off`: none.",
+        "reads them: `ease`, `itemknn`, `mf` by least squares, `session`, `blend`. `off`: none.",
     )
     batch: Batch | None = Field(
         None, description="With each version, `recommendations.parquet`: user, place, item, score, for every known user."

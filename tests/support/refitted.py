@@ -105,6 +105,10 @@ class Stages:
         self._published = files
         return self.done
 
+    def inputs(self, *stages: str) -> dict[str, Files]:
+        """The files of these stages of the newest run."""
+        return {name: self._published[name] for name in stages}
+
     def events(self, seed: int, start: float, rows: int = 700) -> Files:
         """What the platform was told since."""
         path = self.folder / f"events-{seed}.csv"

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipelines.models import popularity_baseline
 from pipelines.models.popularity_baseline import DAY, HALF_LIVES, Popularity, fit_popularity, load_popularity
 
 ITEMS = pl.Series([1, 2, 3, 4])
@@ -87,6 +88,21 @@ def test_where_popularity_stays_the_choice_costs_next_to_nothing() -> None:
     hits = np.array([[world.hits(popularity) for popularity in pair] for world, pair in zip(worlds, pairs, strict=True)]).mean(axis=0)
     assert hits[0] > 0.98 * hits[1]
     assert sum(chosen.half_life is None for chosen, _ in pairs) >= 6
+
+
+def test_gains_are_those_of_each_case_ranked_alone() -> None:
+    """Written anew, case by case: equal scores share the middle rank, and what the user liked before is left out."""
+    random = np.random.default_rng(3)
+    scores = random.integers(0, 6, 30).astype(float)
+    cases = pl.DataFrame({"user": random.integers(0, 9, 60), "row": random.integers(0, 30, 60)})
+    liked = pl.DataFrame({"user": random.integers(0, 12, 80), "row": random.integers(0, 30, 80)}).unique()
+    liked = liked.join(cases, on=["user", "row"], how="anti")
+    gains: dict[int, list[float]] = {}
+    for user, row in cases.iter_rows():
+        others = np.delete(scores, [row, *liked.filter(pl.col("user") == user)["row"].to_list()])
+        rank = 1 + (others > scores[row]).sum() + (others == scores[row]).sum() / 2
+        gains.setdefault(user, []).append(1 / np.log2(rank + 1) if rank <= 10 else 0.0)
+    assert popularity_baseline._gains(scores, cases, liked).tolist() == pytest.approx([np.mean(values) for values in gains.values()])
 
 
 def test_without_times_or_with_few_users_all_positives_count_equally() -> None:

@@ -247,3 +247,14 @@ def test_a_refit_grows_the_trees_that_validation_chose_and_keeps_what_was_search
         tmp_path, Model.model_validate({"family": "mf", "params": {"regularisation": 0.2}}), {"family": "mf", "regularisation": 0.2}, None
     )
     assert isinstance(fixed.params, MfParams) and fixed.params.regularisation == 0.2
+
+
+def test_the_signature_says_until_when_the_served_model_has_learned(stages: Stages) -> None:
+    """Without a refit that is the end of the training rows, not of the holdout."""
+    spec = stages.spec(model={"family": "mf"})
+    stages.run(spec)
+    refitted = json.loads(stages.done["export"].files["signature.json"].read_text())["learned_until"]
+    candidate = stages.stage("export", spec, stages.inputs("etl", "train"), "r2")
+    learned = json.loads(candidate.files["signature.json"].read_text())["learned_until"]
+    assert refitted == stages.done["refit"].facts["newest"]
+    assert learned == stages.rows("etl", "train.parquet")["time"].max() < refitted
