@@ -140,7 +140,7 @@ class Ease:
     def load(self, fetch: Fetch) -> EaseModel:
         value = json.loads(fetch(MODEL).read_text())
         weights = np.load(fetch(WEIGHTS), allow_pickle=False)
-        return EaseModel(value["user"], value["item"], load_user_history(fetch), weights, value["regularisation"])
+        return EaseModel(value["user"], value["item"], load_user_history(fetch, len(weights)), weights, value["regularisation"])
 
 
 def _check_memory(items: int, limit: int | None) -> None:

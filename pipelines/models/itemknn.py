@@ -138,7 +138,7 @@ class ItemKnn:
     def load(self, fetch: Fetch) -> ItemKnnModel:
         value = json.loads(fetch(MODEL).read_text())
         near = Neighbours(**read_arrays(fetch(NEIGHBOURS)))
-        return ItemKnnModel(value["user"], value["item"], load_user_history(fetch), near)
+        return ItemKnnModel(value["user"], value["item"], load_user_history(fetch, len(near.items)), near)
 
 
 def _with_strangers(near: Neighbours, pairs: LikePairs) -> Neighbours:

@@ -150,7 +150,7 @@ class Mf:
         factors = Factors(vectors["users"], vectors["items"])
         strength, solver = value["regularisation"], None
         if "unobserved" in value:
-            solver = UserSolver(factors, AlsTerms(value["unobserved"], strength), load_user_history(fetch))
+            solver = UserSolver(factors, AlsTerms(value["unobserved"], strength), load_user_history(fetch, len(factors.items)))
         return MfModel(value["user"], value["item"], factors, strength, value.get("loss", "als"), solver)
 
 

@@ -4,13 +4,15 @@ Users without likes and unknown users like the code NULL, where a family keeps i
 
 In the served unit a loop goes over the distinct users of a batch. So nothing is padded, there is no limit on a user's likes, and a call
 costs its users' likes times their scored items. A request for one user takes one iteration. Items that a user liked recently, which the
-request brings, are added to the user's stored likes: a set, so an item counts once.
+request brings, are added to the user's stored likes: a set, so an item counts once. An item that nobody liked in training tells nothing,
+so it is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,15 @@ class UserHistory:
     """The codes of the items that each user code likes, at least one for each."""
 
     likes: LikesByRow
+    item_count: int
+    """Number of item codes."""
+
+    @cached_property
+    def telling(self) -> NDArray[np.bool_]:
+        """Whether anybody liked the item in training, by code."""
+        telling = np.bincount(self.likes.others, minlength=self.item_count) > 0
+        telling[:FIRST] = False
+        return telling
 
     @property
     def size(self) -> int:
@@ -60,7 +71,7 @@ class UserHistory:
         changed = np.zeros(len(users), bool)
         for row, items in enumerate(recent):
             own, part = stored.of(row), slice(stored.start[row], stored.start[row + 1])
-            new = np.setdiff1d(items[items >= FIRST], own)
+            new = np.setdiff1d(items[self.telling[items]], own)
             changed[row] = len(new) > 0
             stays = own != NULL if len(new) else np.ones(len(own), bool)
             likes.append(np.concatenate([own[stays], new]))
@@ -69,7 +80,8 @@ class UserHistory:
         start = np.concatenate([[0], np.cumsum([len(liked) for liked in likes])]).astype(np.int64)
         joined = np.concatenate([*likes, np.empty(0, np.int32)]).astype(np.int32)
         none = np.empty(0, np.float32)
-        return UserHistory(LikesByRow(start, joined, None if stored.weights is None else np.concatenate([*weights, none]))), changed
+        likes_of_rows = LikesByRow(start, joined, None if stored.weights is None else np.concatenate([*weights, none]))
+        return UserHistory(likes_of_rows, self.item_count), changed
 
 
 def user_history_of(pairs: LikePairs, weighted: bool = False) -> UserHistory:
@@ -79,7 +91,7 @@ def user_history_of(pairs: LikePairs, weighted: bool = False) -> UserHistory:
     without = likes.start[:-1][lengths == 0]
     liked = np.insert(likes.others.astype(np.int32), without, NULL)
     weights = np.insert(likes.weights, without, 1) if weighted and likes.weights is not None else None
-    return UserHistory(LikesByRow(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked, weights))
+    return UserHistory(LikesByRow(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked, weights), pairs.item_count)
 
 
 def save_user_history(history: UserHistory, folder: Path) -> dict[str, Path]:
@@ -87,9 +99,9 @@ def save_user_history(history: UserHistory, folder: Path) -> dict[str, Path]:
     return {FILE: write_arrays(folder / FILE, arrays if history.likes.weights is None else {**arrays, "weights": history.likes.weights})}
 
 
-def load_user_history(fetch: Fetch) -> UserHistory:
+def load_user_history(fetch: Fetch, item_count: int) -> UserHistory:
     likes = read_arrays(fetch(FILE))
-    return UserHistory(LikesByRow(likes["start"], likes["liked"], likes.get("weights")))
+    return UserHistory(LikesByRow(likes["start"], likes["liked"], likes.get("weights")), item_count)
 
 
 def lower(
@@ -138,7 +150,8 @@ def each_user(
     if history.likes.weights is not None:
         weights = turn.node("Slice", build.initializer("known/weights", history.likes.weights), *bounds)
     if recent:
-        liked, weights = _join_recent(turn, liked, weights, items)
+        telling = build.initializer("known/telling", history.telling)
+        liked, weights = _join_recent(turn, liked, weights, items, telling)
     turn.node("Identity", liked, output=LIKED)
     if weights:
         turn.node("Identity", weights, output=WEIGHTS)
@@ -148,13 +161,13 @@ def each_user(
     return build.loop(build.node("Size", users), scores, turn, after, "N")
 
 
-def _join_recent(turn: OnnxBuilder, liked: str, weights: str, recent: str) -> tuple[str, str]:
+def _join_recent(turn: OnnxBuilder, liked: str, weights: str, recent: str, telling: str) -> tuple[str, str]:
     """Same as `UserHistory.with_recent`, for one row: returns the likes and their weights."""
     const = turn.constant
     items = turn.cast(turn.node("Unique", turn.cast(recent, "INT64"), output=("turn/recent",), sorted=1), "INT32")
     equal = turn.cast(turn.node("Equal", turn.column(items), turn.node("Unsqueeze", liked, const([0]))), "INT32")
     absent = turn.node("Less", turn.node("ReduceMax", equal, axes=[1], keepdims=0), const(np.int32(1)))
-    turn.node("Compress", items, turn.node("And", absent, turn.node("GreaterOrEqual", items, const(np.int32(FIRST)))), output=NEW)
+    turn.node("Compress", items, turn.node("And", absent, turn.node("Gather", telling, items)), output=NEW)
     stays = turn.node("Or", turn.node("Greater", liked, const(np.int32(NULL))), turn.node("Equal", turn.node("Size", NEW), const(0)))
     liked = turn.node("Concat", turn.node("Compress", liked, stays), NEW, axis=0)
     if weights:

@@ -22,8 +22,8 @@ from pipelines.training.likes import Ints
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-_NEAR = 1e-12
-"""Square of the relative error at which a solution is good."""
+_NEAR, _SMALLEST = 1e-12, 1e-18
+"""Squares of the relative and of the absolute error at which a solution is good."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class UserSolver:
         rest = turn.node("Sub", right, left(turn, begun))
         direction = conditioned(turn, rest)
         near = turn.node("Mul", turn.node("MatMul", right, conditioned(turn, right)), turn.constant(np.float64(_NEAR)))
+        near = turn.node("Add", near, turn.constant(np.float64(_SMALLEST)))
         far = turn.node("Greater", turn.node("MatMul", rest, direction), near)
         begins = turn.node("And", far, turn.node("Greater", turn.node("Size", NEW), turn.constant(0)))
         step = turn.body("step/")

@@ -25,6 +25,7 @@ from pipelines.models.mf import MfModel
 from pipelines.models.recent_items import ReadsRecentItems, reads_recent
 from pipelines.models.sequence_session import queries_of, scores_of
 from pipelines.models.session import SessionModel, as_likes, newest_of
+from pipelines.training.likes import LikePairs
 from tests.support import sequence_data, taste_data
 from tests.support.taste_data import ITEMS, USERS, pairs
 
@@ -38,8 +39,8 @@ CHOICES: dict[str, dict[str, object]] = {
 }
 
 
-def trained(folder: Path, family: str, weighted: bool) -> Any:
-    liked = pairs()
+def trained(folder: Path, family: str, weighted: bool, liked: LikePairs | None = None) -> Any:
+    liked = liked or pairs()
     if weighted:
         liked = replace(liked, weights=np.random.default_rng(3).uniform(0.1, 9, len(liked)).astype(np.float32))
     return FAMILIES[family].train(taste_data.task(folder, liked, family, **CHOICES[family])).model
@@ -127,6 +128,20 @@ def test_the_vector_of_mf_solves_the_equations_of_the_training(tmp_path: Path, w
         left = (items.T * (weight + terms.unobserved)) @ items + strength * np.eye(items.shape[1])
         expected = items @ np.linalg.solve(left, weight @ items)
         assert_allclose(scores(model, user, recent), expected, atol=5e-6)
+
+
+@pytest.mark.requirement("U-14")
+@CASES
+def test_an_item_that_nobody_liked_in_training_changes_nothing(tmp_path: Path, family: str, weighted: bool) -> None:
+    """It tells nothing: a stranger who liked it alone is still a stranger, and gets no order without meaning."""
+    every = pairs()
+    model = trained(tmp_path, family, weighted, every.take(np.flatnonzero(every.items != 7)))
+    for user in (UNKNOWN, FIRST):
+        assert_array_equal(scores(model, user, [FIRST + 7]), scores(model, user, []))
+        assert_allclose(scores(model, user, [FIRST + 7, FIRST + 9]), scores(model, user, [FIRST + 9]), atol=1e-6)
+    columns = everything(model, UNKNOWN)
+    number = np.zeros(len(columns[model.item]), np.int64)
+    assert_allclose(served(model, columns, padded([FIRST + 7]), number), scores(model, UNKNOWN, []), atol=5e-6)
 
 
 @pytest.mark.requirement("U-14")
