@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.closed_loop import run_until
 from benchmarks.harness import Outcome, Row, benchmark, say
+from benchmarks.in_process_stages import films
 from benchmarks.loop_platform import START, Platform
 from pipelines.data.synthetic import World, write_ratings
 from shared.contracts.events import Interaction
@@ -32,6 +33,7 @@ from shared.contracts.events import Interaction
 ARMS = {"on": 50, "off": "off"}
 HOUR = timedelta(hours=1)
 USERS, ITEMS, RATINGS = 300, 800, 20_000
+KNOWN_USERS = USERS * 4 // 5
 VISITS, SHOWN, ORGANIC = 3, 5, 1
 """Of a user in an hour; items of an answer; items that a user picks unasked in a visit."""
 MODELS: dict[str, dict[str, Any]] = {
@@ -58,19 +60,20 @@ class Arm:
 
 
 def spec(name: str, model: dict[str, Any], data: Path, seed: int, recent: object) -> dict[str, Any]:
-    return {
-        "apiVersion": "eyas/v1",
-        "name": name,
-        "data": {
-            "interactions": {"uri": str(data.absolute() / "ratings.parquet"), "also": "events"},
-            "items": {"uri": str(data.absolute() / "films.parquet"), "key": "movieId"},
-        },
-        "schema": {"user": "userId", "item": "movieId", "time": "timestamp", "label": {"column": "rating", "positive": ">= 4"}},
-        "features": [{"categorify": ["userId", "movieId"]}],
-        "model": {**model, "train": {**model.get("train", {}), "seed": seed}},
-        "gates": [{"parity": 1e-4}],
-        "serve": {"recent": recent},
-    }
+    folder, trained = data.absolute(), {**model, "train": {**model.get("train", {}), "seed": seed}}
+    features = [{"categorify": ["userId", "movieId"]}]
+    tables = folder / "ratings.parquet", folder / "films.parquet"
+    return films(*tables, name=name, features=features, model=trained, serve={"recent": recent})
+
+
+def write_world(folder: Path, users: int, items: int, seed: int, known_users: int) -> World:
+    """Writes films, and the ratings of the first users in the 60 days before the start; returns the world."""
+    folder.mkdir()
+    world = World.create(users, items, seed=seed)
+    world.write_items(folder / "films.parquet")
+    begin, end = (round((START - before).timestamp()) for before in (timedelta(days=60), timedelta(0)))
+    write_ratings(world.ratings(RATINGS, begin, end, seed, world.user_ids[:known_users]), folder / "ratings.parquet")
+    return world
 
 
 def moods(world: World, hours: int, random: np.random.Generator) -> Iterator[World]:
@@ -100,7 +103,7 @@ def live(platform: Platform, world: World, hours: int, seed: int) -> dict[str, A
                     arm.seconds.append(time.perf_counter() - began)
                     clicked = [int(item) for item, _ in answer.items if luck[columns[int(item)]] < liking[user - 1, columns[int(item)]]]
                     arm.hits.append(bool(clicked))
-                    arm.new.append(user > USERS * 4 // 5)
+                    arm.new.append(user > KNOWN_USERS)
                     events = [Interaction(recommender=name, user=user, item=item, request_id=answer.request_id) for item in clicked]
                     items, stars = mood.organic(user, ORGANIC, np.random.default_rng(picks))
                     rated = zip(items.tolist(), stars.tolist(), strict=True)
@@ -115,11 +118,7 @@ def measured(family: str, seed: int, hours: int) -> dict[str, Arm]:
     with ExitStack() as undo:
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="fresh-")))
         data = folder / "data"
-        data.mkdir()
-        world = World.create(USERS, ITEMS, seed=seed)
-        world.write_items(data / "films.parquet")
-        begin, end = (round((START - before).timestamp()) for before in (timedelta(days=60), timedelta(0)))
-        write_ratings(world.ratings(RATINGS, begin, end, seed, world.user_ids[: USERS * 4 // 5]), data / "ratings.parquet")
+        world = write_world(data, USERS, ITEMS, seed, KNOWN_USERS)
         platform = Platform(folder / "home", data, seed, undo)
         for name, recent in ARMS.items():
             platform.apply(spec(name, MODELS[family], data, seed, recent))

@@ -12,28 +12,17 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import psutil
 
-from benchmarks.fresh_behaviour import ARMS, MODELS, RATINGS, USERS, spec
+from benchmarks.fresh_behaviour import ARMS, MODELS, USERS, spec, write_world
 from benchmarks.harness import Outcome, Row, benchmark, cpu_seconds, say, scratch
-from benchmarks.loop_platform import START
-from pipelines.data.synthetic import World, write_ratings
 from tests.servers.platform_process import PlatformProcess, until
 
 ITEMS, ROUNDS = 2_000, 5
-
-
-def promoted(platform: PlatformProcess, document: dict[str, object]) -> None:
-    run = platform.wait_for_run(platform.post("/v1/recommenders", document)["run"], "registered", seconds=280)
-    rollout = platform.wait_for_rollout(run["rollout"], "canary", "promoted")
-    if rollout["state"] == "canary":
-        platform.post(f"/v1/rollouts/{run['rollout']}:promote")
-        platform.wait_for_rollout(run["rollout"], "promoted")
 
 
 def asked(platform: PlatformProcess, name: str, users: Sequence[int]) -> tuple[float, list[float]]:
@@ -54,7 +43,7 @@ def measured(platform: PlatformProcess, family: str, data: Path, requests: int) 
     names = {arm: f"{family}-{arm}" for arm in ARMS}
     random = np.random.default_rng(5)
     for arm, recent in ARMS.items():
-        promoted(platform, spec(names[arm], MODELS[family], data, 1, recent))
+        platform.promoted(spec(names[arm], MODELS[family], data, 1, recent))
     users, films = (
         list(range(1, 101)),
         [item["item"] for item in platform.post(f"/v1/recommend/{names['off']}", {"user": 1, "k": 100})["items"]],
@@ -83,11 +72,7 @@ def fresh_cost(
 ) -> Iterator[Outcome]:
     with scratch() as folder, ExitStack() as undo:
         data = folder / "data"
-        data.mkdir()
-        world = World.create(USERS, ITEMS, seed=1)
-        world.write_items(data / "films.parquet")
-        begin, end = (round((START - before).timestamp()) for before in (timedelta(days=60), timedelta(0)))
-        write_ratings(world.ratings(RATINGS, begin, end, 1), data / "ratings.parquet")
+        write_world(data, USERS, ITEMS, 1, USERS)
         platform = undo.enter_context(PlatformProcess(folder / "home", data))
         for family in families:
             say(family)

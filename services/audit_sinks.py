@@ -64,7 +64,7 @@ class AuditCollector:
 
 
 def _synchronise(folder: Path) -> None:
-    """Makes the name of a new file durable."""
+    """Writes the folder to the disk, so that a new file in it still exists after a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -19,14 +19,14 @@ from pipelines.features.graph import Graph
 from pipelines.inputs.eval_pairs import RawColumns
 from pipelines.inputs.tables import array
 from pipelines.models.family import Trained
-from pipelines.models.recent_items import ReadsRecentItems
+from pipelines.models.recent_items import reads_recent
 from shared.serving.signature import BLANK, OUTPUT, Signature
 
 Ints = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 REAL, MOST = 4_000, 20_000
 _RECENT = 500
-"""Maximum number of rows with recent items."""
+"""Maximum number of rows with recent items, for a model that reads them itself."""
 _LAST = 2**63 - 1
 _BLANK = BLANK["int64"]
 
@@ -43,13 +43,13 @@ def choose_pairs(graph: Graph, fetch: Callable[[str], Path], catalogue: int, see
 
 
 def answers(graph: Graph, model: Trained, raw: RawColumns, users: Ints, rows: Ints, served: Signature, recent: Raw | None = None) -> Arrays:
-    """Returns the unit's raw columns, polars' features by output name, and the score of the training runtime. `recent`: the input of recent
-    items, for a model that reads them."""
+    """Returns the raw columns that the unit takes, the features as polars computes them (by output name), and the scores of the training
+    runtime. `recent`: the unit's input of recent items, if the model itself reads them."""
     columns, frame = raw.of(served)(users, rows), raw.frame(graph, users, rows)
-    if recent is not None:
-        columns[recent.name] = _recent(columns[recent.name], raw.items[served.item].to_numpy())
-    elif served.session is not None:
-        columns[served.session] = _sessions(columns[served.session], raw.items[served.item].to_numpy())
+    if served.session is not None:
+        some = np.arange(0, len(rows), 2) if recent is None else np.arange(0, min(len(rows), REAL), REAL // _RECENT)
+        columns[served.session] = _with_items(columns[served.session], raw.items[served.item].to_numpy(), some)
+    if served.session is not None and recent is None:
         frame = frame.with_columns(
             pl.Series(served.session, [row[row != _BLANK].tolist() for row in columns[served.session]], pl.List(pl.Int64))
         )
@@ -60,8 +60,8 @@ def answers(graph: Graph, model: Trained, raw: RawColumns, users: Ints, rows: In
 
 
 def _score_recent(graph: Graph, model: Trained, features: Arrays, recent: Ints) -> NDArray[np.float32]:
-    """Scores rows with recent items apart, because they take longer."""
-    assert isinstance(model, ReadsRecentItems)
+    """Returns the scores of all rows; only rows with recent items are scored with them, because that takes longer."""
+    assert reads_recent(model)
     score, some = model.score(features), np.flatnonzero((recent != _BLANK).any(axis=1))
     keys = pl.Series(recent[some].ravel())
     codes = graph.key(graph.item).state.coded(keys.set(keys == _BLANK, None)).reshape(len(some), -1)
@@ -69,26 +69,14 @@ def _score_recent(graph: Graph, model: Trained, features: Arrays, recent: Ints) 
     return score
 
 
-def _recent(blank: Ints, keys: Ints) -> Ints:
-    """Gives some rows recent items; some of the items are unknown."""
-    count, width = blank.shape
-    random, recent = np.random.default_rng((count, 41)), np.array(blank)
-    for row in range(0, min(count, REAL), REAL // _RECENT):
-        items = random.choice(keys, random.integers(1, width + 1))
+def _with_items(blank: Ints, keys: Ints, rows: Ints) -> Ints:
+    """Returns the lists with random items in some rows, as requests may bring them; some of the items are unknown."""
+    lists, random = np.array(blank), np.random.default_rng((len(blank), 37))
+    for row in rows.tolist():
+        items = random.choice(keys, random.integers(1, lists.shape[1] + 1))
         items[random.random(len(items)) < 0.02] = _stranger(keys)
-        recent[row, : len(items)] = items
-    return recent
-
-
-def _sessions(blank: Ints, keys: Ints) -> Ints:
-    """Gives every second row items, as a request may bring them; some of the items are unknown."""
-    count, width = blank.shape
-    random = np.random.default_rng((count, 37))
-    brought = random.choice(keys, (count, width))
-    brought[random.random(blank.shape) < 0.02] = _stranger(keys)
-    lengths = np.where(np.arange(count) % 2 == 0, random.integers(1, width + 1, count), 0)
-    sessions: Ints = np.where(np.arange(width)[None, :] < lengths[:, None], brought, blank)
-    return sessions
+        lists[row, : len(items)] = items
+    return lists
 
 
 def _real(fetch: Callable[[str], Path], random: np.random.Generator) -> tuple[Ints, Ints]:

@@ -14,9 +14,9 @@ from pipelines.features.columns import Raw
 from pipelines.features.graph import IR_VERSION, Graph
 from pipelines.features.onnx_builder import tensor_info
 from pipelines.features.operators.base import RECENT, RECENT_LIST, output_name
-from pipelines.models.external_weights import SMALLEST, ExternalArray, ExternalWeights, LowersExternalWeights
+from pipelines.models.external_weights import SMALLEST, ExternalArray, ExternalWeights
 from pipelines.models.family import Trained
-from pipelines.models.recent_items import ReadsRecentItems
+from pipelines.models.recent_items import lower_model
 from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
 from shared.serving.external import refuse_others
@@ -50,7 +50,7 @@ def write_unit(
     import onnx
 
     beside = ExternalWeights(min(SMALLEST, max(inline, _LEAST)))
-    features, lowered = graph.lower(limit, lists, recent), _lowered(model, beside, recent)
+    features, lowered = graph.lower(limit, lists, recent), lower_model(model, beside, None if recent is None else recent.width)
     for part in (features, lowered):
         _refuse_files(part)
         beside.take(part)
@@ -108,14 +108,6 @@ def _marks(unit: Any, beside: ExternalWeights) -> Iterator[tuple[Any, ExternalAr
             tensor.ClearField("doc_string")
             tensor.dims[:] = weights.dims
             yield tensor, weights
-
-
-def _lowered(model: Trained, beside: ExternalWeights, recent: Raw | None) -> Any:
-    if recent is not None:
-        assert isinstance(model, ReadsRecentItems)
-        assert recent.width is not None
-        return model.lower_recent(beside, recent.width)
-    return model.lower_beside(beside) if isinstance(model, LowersExternalWeights) else model.lower()
 
 
 def _refuse_files(model: Any) -> None:

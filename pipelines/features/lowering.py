@@ -104,11 +104,12 @@ class Lowering(OnnxBuilder):
             digest = mod(grown, PRIME)
         return mod(mod(self.node("Add", self.node("Mul", digest, self.constant(FINAL)), self.constant(SHIFT)), PRIME), buckets)
 
-    def features_model(self, outputs: Sequence[tuple[str, str, Kind, int | None]], *others: Any) -> Any:
-        """Builds the model. `outputs`: name, value's name, kind and width of each; `others`: further outputs, as `tensor_info`s."""
+    def features_model(self, outputs: Sequence[tuple[str, str, Kind, int | None]], *recent: Any) -> Any:
+        """Builds the model. `outputs`: name, value's name, kind and width of each; `recent`: the outputs of recent items, as
+        `tensor_info`s."""
         for name, value, _, _ in outputs:
             self.node("Identity", self._values[value], output=name)
-        return self.model("features", *(tensor_info(name, _TENSORS[kind], *rows_of(width)) for name, _, kind, width in outputs), *others)
+        return self.model("features", *(tensor_info(name, _TENSORS[kind], *rows_of(width)) for name, _, kind, width in outputs), *recent)
 
 
 def rows_of(width: int | None) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The family `blend`: a weighted sum of the scores of other families, in one served graph.
+"""The family `blend`: its score is a weighted sum of the scores of two or three other families, all in one served graph.
 
 Each part's scores are divided by their standard deviation over users and items, so that weights are comparable. The weights are fitted on
 held-out likes (`pipelines.training.regularisation_search`): the parts learn from the others, and the sum that ranks the held-out likes
@@ -33,7 +33,7 @@ from pipelines.models.like_pairs import liked_pairs
 from pipelines.models.mf import Mf
 from pipelines.models.popularity_baseline import fit_popularity
 from pipelines.models.popularity_model import PopularityFamily
-from pipelines.models.recent_items import ReadsRecentItems, reads_recent
+from pipelines.models.recent_items import lower_model, reads_recent
 from pipelines.models.tables import Table
 from pipelines.training.likes import LikePairs
 from pipelines.training.regularisation_search import HeldOut, hold_out_likes
@@ -69,11 +69,7 @@ class BlendModel(LowersExternalWeights):
 
     @property
     def recent_use(self) -> str | None:
-        uses = [
-            f"{family}: {part.recent_use}"
-            for family, part in zip(self.families, self.parts, strict=True)
-            if isinstance(part, ReadsRecentItems) and part.recent_use is not None
-        ]
+        uses = [f"{family}: {part.recent_use}" for family, part in zip(self.families, self.parts, strict=True) if reads_recent(part)]
         return "; ".join(uses) or None
 
     @property
@@ -100,24 +96,17 @@ class BlendModel(LowersExternalWeights):
         return self._sum(every_of(part, users) for part in self.parts)
 
     def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> Floats:
-        return self._sum(
-            part.score_recent(columns, recent) if isinstance(part, ReadsRecentItems) and reads_recent(part) else part.score(columns)
-            for part in self.parts
-        )
+        return self._sum(part.score_recent(columns, recent) if reads_recent(part) else part.score(columns) for part in self.parts)
 
     def _sum(self, scores: Iterator[Floats]) -> Floats:
         total: Floats = sum(factor * of_part for factor, of_part in zip(self._factors, scores, strict=True))  # type: ignore[assignment]
         return total
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        return self._lower([_lowered(part, beside) for part in self.parts])
+        return self._lower([lower_model(part, beside) for part in self.parts])
 
     def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
-        models = [
-            part.lower_recent(beside, width) if isinstance(part, ReadsRecentItems) and reads_recent(part) else _lowered(part, beside)
-            for part in self.parts
-        ]
-        return self._lower(models)
+        return self._lower([lower_model(part, beside, width) for part in self.parts])
 
     def _lower(self, models: Sequence[Any]) -> Any:
         """Joins the parts' graphs, each under a prefix of its own."""
@@ -181,10 +170,6 @@ def every_of(part: Trained, users: NDArray[np.int32]) -> Floats:
 
 def _prefix(number: int) -> str:
     return f"part{number}."
-
-
-def _lowered(part: Trained, beside: ExternalWeights) -> Any:
-    return part.lower_beside(beside) if isinstance(part, LowersExternalWeights) else part.lower()
 
 
 def _train(task: Task, params: BlendParams, number: int, parent: Fetch | None) -> Fitted:

@@ -38,7 +38,7 @@ class Popularity:
     half_life: float | None = None
     """In seconds; None: all positives count equally."""
     until: float = 0.0
-    """Time of the newest positive."""
+    """Time of the newest counted positive, in seconds since 1970; 0 without times."""
 
     def ordered(self) -> NDArray[np.int64]:
         """Returns the item keys, the most popular first; equal scores are ordered by key."""

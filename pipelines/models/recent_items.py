@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from pipelines.features.columns import FIRST
 from pipelines.features.onnx_builder import OnnxBuilder
 from pipelines.features.operators.base import RECENT, RECENT_LIST
 from pipelines.inputs.tables import Codes
-from pipelines.models.external_weights import ExternalWeights
+from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import Trained
 
 
@@ -23,8 +23,8 @@ class UsesRecentItems(Protocol):
 
 
 @runtime_checkable
-class ReadsRecentItems(UsesRecentItems, Protocol):
-    """In addition to Trained: its scores follow from recent items too. Without recent items, the scores are those of `Trained.score`."""
+class ReadsRecentItems(UsesRecentItems, Trained, Protocol):
+    """A model whose scores also follow from recent items. Without recent items, they are the scores of `Trained.score`."""
 
     def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> NDArray[np.float32]:
         """Returns a score for each row; `recent`: the codes of each row's recent items, the newest last, NULL behind them."""
@@ -33,8 +33,16 @@ class ReadsRecentItems(UsesRecentItems, Protocol):
         """Lowers as `lower_beside` does, with the inputs RECENT and RECENT_LIST (pipelines.features.operators.base)."""
 
 
-def reads_recent(model: Trained) -> bool:
+def reads_recent(model: Trained) -> TypeGuard[ReadsRecentItems]:
     return isinstance(model, ReadsRecentItems) and model.recent_use is not None
+
+
+def lower_model(model: Trained, beside: ExternalWeights, width: int | None = None) -> Any:
+    """Returns the model's ONNX graph, which hands large arrays to `beside` if it can; with `width`, it takes that many recent items if the
+    model reads them."""
+    if width is not None and reads_recent(model):
+        return model.lower_recent(beside, width)
+    return model.lower_beside(beside) if isinstance(model, LowersExternalWeights) else model.lower()
 
 
 def pairs_of(build: OnnxBuilder, users: str, width: int) -> str:

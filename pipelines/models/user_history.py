@@ -134,9 +134,10 @@ def each_user(
     begin: tuple[str, str],
     recent: bool,
 ) -> str:
-    """Adds a loop over distinct numbers of `rows`: user codes, or, with recent items, the numbers of `pairs_of`. Returns the scores.
+    """Adds a loop that scores the rows of one user in each iteration; returns the scores of all rows.
 
-    `begin`: the numbers to go over, and the scores of rows with other numbers."""
+    `rows` has a number for each row: the user's code, or with recent items the number by `pairs_of`. `begin`: the numbers to score, repeats
+    allowed, and the scores that all other rows keep."""
     numbers, scores = begin
     users, _ = build.distinct(numbers, "users")
     turn, first = build.body("turn/"), build.constant([0])

@@ -105,8 +105,8 @@ def _with_alike(request: RankingRequest, unit: LoadedVersion, rows: Rows) -> Row
     if unit.vectors is None or not unit.reads(newest):
         return rows
     similar = unit.vectors.alike(unit.rows(newest), len(rows) // 2)
-    others = similar[~np.isin(similar, rows)]
-    return np.concatenate([rows[: len(rows) - len(others)], others])
+    added = similar[~np.isin(similar, rows)]
+    return np.concatenate([rows[: len(rows) - len(added)], added])
 
 
 def _by_session(request: RankingRequest, unit: LoadedVersion) -> Candidates | None:

@@ -61,7 +61,7 @@ class LoadedVersion:
     session: str | None = None
     """Name of the input that takes the user's newest items."""
     learned_until: datetime | None = None
-    """Time of the newest interaction that the version learned from; None: unknown."""
+    """Time of the newest training row of the version; None if the version does not say it."""
     views: tuple[OnlineView, ...] = ()
     """Views of the feature store that the version reads."""
     own: Mapping[str, ValueRows] = field(default_factory=dict)

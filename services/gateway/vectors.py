@@ -56,16 +56,16 @@ class VersionVectors:
         return directions
 
     def alike(self, rows: Rows, n: int) -> Rows:
-        """Returns the items most similar to all of `rows` together, without `rows`; later rows weigh more. Zero vectors have none."""
-        rows = rows[self._norms[rows] > 0]
-        if not len(rows):
+        """Returns the items most similar to all of `rows` together, without `rows`; later rows weigh more. Zero vectors tell nothing: of
+        these alone, the result is empty."""
+        telling = rows[self._norms[rows] > 0]
+        if not len(telling):
             return np.empty(0, np.intp)
-        weights = _FADES ** np.arange(len(rows))[::-1]
-        (nearest,), _ = self.index.nearest(
-            (weights @ self.directions(rows))[None, :].astype(np.float32), min(n + len(rows), len(self.keys))
-        )
-        others: Rows = nearest[~np.isin(nearest, rows)][:n]
-        return others
+        weights = _FADES ** np.arange(len(telling))[::-1]
+        query = (weights @ self.directions(telling))[None, :].astype(np.float32)
+        (nearest,), _ = self.index.nearest(query, min(n + len(rows), len(self.keys)))
+        similar: Rows = nearest[~np.isin(nearest, rows)][:n]
+        return similar
 
     def similar(self, row: int, n: int) -> Rows:
         """Returns the most similar items by cosine, without the item itself and without zero vectors."""

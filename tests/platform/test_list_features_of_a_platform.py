@@ -74,27 +74,17 @@ def scores(platform: PlatformProcess, user: int, devices: list[str], version: in
     return {one["item"]: one["score"] for one in found.json()["items"]}
 
 
-def promoted(platform: PlatformProcess, spec: dict[str, Any]) -> dict[str, Any]:
-    """The run of its version."""
-    run: dict[str, Any] = platform.wait_for_run(platform.post("/v1/recommenders", spec)["run"], "registered", seconds=280)
-    found = platform.wait_for_rollout(run["rollout"], "canary", "promoted")
-    if found["state"] == "canary":
-        platform.post(f"/v1/rollouts/{run['rollout']}:promote")
-        platform.wait_for_rollout(run["rollout"], "promoted")
-    return run
-
-
 @pytest.mark.requirement("T-05", "T-12")
 @pytest.mark.timeout(900)
 def test_lists_as_offsets_are_verified_served_and_compared_with(platform: PlatformProcess) -> None:
     asked = [(0, []), (1, ["tv"]), (2, ["phone", "tv"]), (3, ["radio"]), (4, ["tv"] * 9)]
-    promoted(platform, SPEC)
+    platform.promoted(SPEC)
     before = [until("version 1 scores", lambda one=one: scores(platform, *one, version=1)) for one in asked]  # type: ignore[misc]
     assert all(len(one) == FILMS for one in before)
     bare = scores(platform, 1, [], version=1)
     assert bare is not None and bare != before[1], "the devices count"
 
-    run = promoted(platform, OFFSETS)
+    run = platform.promoted(OFFSETS)
     after = [until("version 2 scores", lambda one=one: scores(platform, *one, version=2)) for one in asked]  # type: ignore[misc]
     reused = {one["stage"] for one in run["stages"] if one["reused"]}
     assert reused >= {"etl", "train"} and not reused & {"export", "verify"}

@@ -70,15 +70,6 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlatformProce
         yield process
 
 
-def promoted(platform: PlatformProcess, document: dict[str, Any]) -> dict[str, Any]:
-    run: dict[str, Any] = platform.wait_for_run(platform.post("/v1/recommenders", document)["run"], "registered", seconds=280)
-    rollout = platform.wait_for_rollout(run["rollout"], "canary", "promoted")
-    if rollout["state"] == "canary":
-        platform.post(f"/v1/rollouts/{run['rollout']}:promote")
-        platform.wait_for_rollout(run["rollout"], "promoted")
-    return run
-
-
 def answer(platform: PlatformProcess, name: str, user: int, items: list[int] | None = None) -> dict[str, Any]:
     response = platform.client.post(f"/v1/recommend/{name}?explain=true", json={"user": user, "k": 8, "items": items or []})
     response.raise_for_status()
@@ -87,7 +78,7 @@ def answer(platform: PlatformProcess, name: str, user: int, items: list[int] | N
 
 
 def share(document: dict[str, Any], wanted: int) -> float:
-    """The share of the answer's films that have this taste."""
+    """Returns which share of the answer's films belongs to the taste `wanted`."""
     tastes = [taste(item["item"]) for item in document["items"]]
     return tastes.count(wanted) / len(tastes)
 
@@ -114,7 +105,7 @@ def like(platform: PlatformProcess, name: str, user: int, *films: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_like_counts_in_the_next_answer(platform: PlatformProcess, name: str) -> None:
-    promoted(platform, spec(name))
+    platform.promoted(spec(name))
     card = platform.get(f"/v1/recommenders/{name}/versions/1/card")
     assert "recent likes" in card["about"]["recent"], "the card says how the version treats them"
     until("the version scores", lambda: answer(platform, name, 0)["fallback"] is None)
@@ -139,7 +130,7 @@ def test_a_like_counts_in_the_next_answer(platform: PlatformProcess, name: str) 
 @pytest.mark.timeout(900)
 def test_recent_items_can_be_turned_off(platform: PlatformProcess) -> None:
     name, stranger = "quiet", 1_000_000
-    promoted(platform, spec(name))
+    platform.promoted(spec(name))
     like(platform, name, stranger, 3, 7, 11)
     assert answer(platform, name, stranger)["fallback"] is None
     platform.client.put(f"/v1/recommenders/{name}", json=spec(name, recent="off")).raise_for_status()

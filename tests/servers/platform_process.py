@@ -173,6 +173,14 @@ class PlatformProcess:
 
         return until(f"run {run} is {' or '.join(states)}", probe, seconds)
 
+    def promoted(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Applies the spec and waits until the version of its run serves all users; returns the run."""
+        run: dict[str, Any] = self.wait_for_run(self.post("/v1/recommenders", spec)["run"], "registered", seconds=280)
+        if self.wait_for_rollout(run["rollout"], "canary", "promoted")["state"] == "canary":
+            self.post(f"/v1/rollouts/{run['rollout']}:promote")
+            self.wait_for_rollout(run["rollout"], "promoted")
+        return run
+
     def wait_for_rollout(self, rollout: str, *states: str, seconds: float = 120) -> Any:
         def probe() -> Any:
             found = self.get(f"/v1/rollouts/{rollout}")

@@ -92,6 +92,16 @@ def test_candidates_are_also_similar_to_recent_likes_but_not_to_a_zero_vector(wo
     assert sorted(world.feeds[-1][1]["movieId"].tolist()) == [10, 20]
 
 
+@pytest.mark.requirement("U-14")
+def test_an_unknown_user_does_not_get_the_viewed_items_as_similar_ones_though_one_has_a_zero_vector(world):
+    world.add_version(1, **vectors(of_50=(0.0, 0.0)))
+    world.routes["m"] = Route(1, generation=1)
+    gateway = serving(world, order={"explore": {"rate": 0}}, filter=[])
+    (answer,) = answered(gateway, Question("m", STRANGER, 5, items=(50, 30)))
+    assert answer.fallback == "unknown user, by items"
+    assert sorted(items(answer)) == [10, 20, 40]
+
+
 @pytest.mark.requirement("U-14", "C-05")
 def test_a_candidate_that_reads_likes_changes_nothing_for_a_stable_version_that_does_not(world):
     world.add_version(1, **vectors())

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from shared.domain.errors import Invalid
 from shared.serving.signature import BLANK, DataType, Input, Signature
-from shared.serving.tensors import flat, tensors
+from shared.serving.tensors import flat, shared, tensors
 
 KEYS = (Input(name="user", dtype="int64", side="user"), Input(name="item", dtype="int64", side="item"))
 TYPES: dict[DataType, Any] = {"int64": np.int64, "float32": np.float32, "string": np.str_}
@@ -129,3 +129,23 @@ def test_a_signature_says_nothing_of_lists_that_are_padded() -> None:
 def test_what_could_be_taken_for_something_else_is_refused(inputs: list[dict[str, Any]], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Signature.model_validate({"user": "user", "item": "item", "inputs": [*(one.model_dump() for one in KEYS), *inputs]})
+
+
+@pytest.mark.requirement("T-05", "U-14")
+@given(st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=2), max_size=8))
+def test_shared_lists_and_their_numbers_give_the_rows_again(rows: list[list[int]]) -> None:
+    padded = np.array(rows, np.int64).reshape(len(rows), 2)
+    distinct, number = shared(padded)
+    assert_array_equal(distinct[number], padded)
+    assert len(distinct) == sum(at == 0 or row != rows[at - 1] for at, row in enumerate(rows))
+    assert all(lists.dtype == np.int64 for lists in (distinct, number))
+
+
+@pytest.mark.requirement("T-05", "U-14")
+def test_a_list_that_is_repeated_without_a_copy_is_sent_once() -> None:
+    one = Input(name="recent", dtype="int64", width=2, side="context", lists="shared")
+    row = np.array([[7, BLANK["int64"]]])
+    columns = {"user": np.zeros(5, np.int64), "item": np.arange(5), "recent": np.broadcast_to(row, (5, 2))}
+    made = tensors(unit(one), columns)
+    assert made["recent__lists"].tolist() == row.tolist()
+    assert made["recent__list"].tolist() == [0] * 5

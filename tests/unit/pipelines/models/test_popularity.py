@@ -99,8 +99,8 @@ def test_gains_are_those_of_each_case_ranked_alone() -> None:
     liked = liked.join(cases, on=["user", "row"], how="anti")
     gains: dict[int, list[float]] = {}
     for user, row in cases.iter_rows():
-        others = np.delete(scores, [row, *liked.filter(pl.col("user") == user)["row"].to_list()])
-        rank = 1 + (others > scores[row]).sum() + (others == scores[row]).sum() / 2
+        rivals = np.delete(scores, [row, *liked.filter(pl.col("user") == user)["row"].to_list()])
+        rank = 1 + (rivals > scores[row]).sum() + (rivals == scores[row]).sum() / 2
         gains.setdefault(user, []).append(1 / np.log2(rank + 1) if rank <= 10 else 0.0)
     assert popularity_baseline._gains(scores, cases, liked).tolist() == pytest.approx([np.mean(values) for values in gains.values()])
 
