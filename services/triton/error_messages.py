@@ -20,7 +20,7 @@ _WORDS = (
     (re.compile(r"(?:\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : )+"), "ONNX Runtime: "),
     (re.compile(r" Status Message: (?:\w+\.cc:\d+ (?:Compute|operator\(\)|\w+) )?"), " "),
     (re.compile(r".*Stub process '?\S*'? ?is not healthy.*"), "the process of the model has died: the model crashes its runtime"),
-    (re.compile(r"^Deadline Exceeded$"), "no answer in time"),
+    (re.compile(r"^Deadline Exceeded$|.*Exiting due to terminate flag being set to true.*"), "no answer in time"),
     (re.compile(r"(Protobuf parsing failed|No graph was found in the protobuf)\.?"), r"\1: model.onnx is truncated or not an ONNX file"),
 )
 

@@ -143,8 +143,11 @@ def write_tutorial_files(folder: Path) -> None:
     for block in blocks(TUTORIAL.read_text(), "docs/tutorial.md"):
         if block.kind == "file":
             (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
-            still = "serve: {order: {explore: {rate: 0}}}\n" if block.file.endswith("movies.yaml") else ""
-            (folder / block.file).write_text(block.content + still)
+            content = block.content
+            if block.file.endswith("movies.yaml"):
+                assert content.count("serve: {") == 1
+                content = content.replace("serve: {", "serve: {order: {explore: {rate: 0}}, ")
+            (folder / block.file).write_text(content)
     command = next(line[2:] for line in TUTORIAL.read_text().splitlines() if line.startswith("$ eyas data synth"))
     subprocess.run([BIN / "eyas", *command.split()[1:]], cwd=folder, check=True, capture_output=True, timeout=240)
 

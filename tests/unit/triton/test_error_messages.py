@@ -26,6 +26,7 @@ SAID = {
     "buffer of size 4503599627370496",
     "Stub process 'eyas_trial-movies-4_0_0' is not healthy.": "the process of the model has died: the model crashes its runtime",
     "Deadline Exceeded": "no answer in time",
+    f"{_RUNNING} Loop node. Name:'' Status Message: Exiting due to terminate flag being set to true.": "no answer in time",
     "failed to connect to all addresses": "failed to connect to all addresses",
     "": "no reason given",
 }
