@@ -139,7 +139,7 @@ class Ours:
         device, self._batch, self._seed = likes.user.device, batch, seed
         codes = torch.arange(likes.items, dtype=torch.int32, device=device)
         ones = torch.ones(len(likes.user), device=device)
-        self._rows = OnDeviceRows({"user": likes.user}, ones, likes.item, {"item": codes}, likes.items)
+        self._rows = OnDeviceRows({"user": likes.user}, ones, likes.item, {"item": codes}, torch.arange(likes.items, device=device))
         self.architecture = architecture_of(likes.users, likes.items)
         options = {"learning_rate": RATE, "seed": seed, **options}
         self.step = ResidentStep(framework, self.architecture, begin(self.architecture, seed), StepOptions(**options))
@@ -148,7 +148,9 @@ class Ours:
         order = self._rows.order(EACH, False, True, (self._seed, number))
         for at in range(len(order) // self._batch):
             places = order[at * self._batch : (at + 1) * self._batch]
-            yield lambda at=at, places=places: self.step(TrainingBatch(*self._rows.batch(places, EACH, 0.0, (self._seed, number, at))))  # type: ignore[misc]
+            yield lambda at=at, places=places: self.step(  # type: ignore[misc]
+                TrainingBatch(*self._rows.batch(places, EACH, (0.0, 0.0), (self._seed, number, at)))
+            )
 
     def scores(self, columns: dict[str, Tensor], rows: int) -> Tensor:
         return torch.cat([self.step.scores(part, half=True) for part in parts(columns, rows)])

@@ -15,14 +15,18 @@ import numpy as np
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Feature
 from pipelines.features.prepared import FEATURE, FOLD
-from pipelines.inputs.tables import Array, FeatureTable, crossed, stranger
+from pipelines.inputs.tables import Array, FeatureTable, crossed, describes_items, stranger
 from pipelines.loaders.columns import Column, ListColumn
 from pipelines.loaders.negatives import take_rows
 
 LABEL = "~label"
 """Label column of the output batches; the name can't clash with a feature's."""
-# share of rows with an unknown user, and of rows with an unknown item: the model learns averages for them
+OWN_ITEM = "~item"
+"""Column with the code of a row's item, also where the row shows an unknown item."""
 UNKNOWN_SHARE = 0.02
+"""Share of rows with an unknown user, and of rows with an unknown item: the model learns averages for them."""
+UNKNOWN_ITEMS = 0.1
+"""Share of rows with an unknown item if items have features besides the key: the model learns to score new items by them."""
 
 
 def columns_of(graph: Graph, there: list[str]) -> list[str]:
@@ -66,20 +70,27 @@ class GatherStage:
 
 @dataclass(frozen=True)
 class UnknownIdsStage:
-    """Stage that shows some rows with an unknown user, others with an unknown item."""
+    """Stage that shows some rows with an unknown user, and some with an unknown item."""
 
     graph: Graph
-    share: float = UNKNOWN_SHARE
+    users: float = UNKNOWN_SHARE
+    items: float = UNKNOWN_SHARE
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
         columns = dict(batch)
-        for blank in self._blanks:
-            hidden = np.flatnonzero(random.random(len(columns[LABEL])) < self.share)
+        if self._keeps_own:
+            columns[OWN_ITEM] = batch[self.graph.item]
+        for share, blank in zip((self.users, self.items), self._blanks, strict=True):
+            hidden = np.flatnonzero(random.random(len(columns[LABEL])) < share)
             for name, value in blank.items():
                 column = np.array(columns[name])  # copies: the loader may own the column
                 column[hidden] = value
                 columns[name] = column
         return columns
+
+    @cached_property
+    def _keeps_own(self) -> bool:
+        return describes_items(self.graph)
 
     @cached_property
     def _blanks(self) -> tuple[dict[str, Array], ...]:

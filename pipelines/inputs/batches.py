@@ -69,13 +69,17 @@ class Batches:
     negatives: int
     seed: int
     shuffle: bool = True
-    unknown_share: float = UNKNOWN_SHARE
+    unknown_users: float = UNKNOWN_SHARE
+    unknown_items: float = UNKNOWN_SHARE
+    """Share of the rows that show an unknown item."""
     positives: bool = False
     """Drops rows that aren't positives."""
     liked: LikedItems | None = None
     """Likes by `user` and row of the catalogue, which negatives avoid."""
     draw: Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]] | None = None
     """Draws the negatives' rows of the catalogue; None: uniform."""
+    drawable: NDArray[np.int64] | None = None
+    """Rows of the catalogue that uniform negatives come from; None: all."""
     memory: int = 512 * MEBIBYTE
     """Bytes that the loader may hold."""
     pool: int | None = None
@@ -132,9 +136,11 @@ class Batches:
 
     def _stages(self) -> tuple[Any, ...]:
         gathered, crosses = GatherStage(self.graph, self.items, self.users), CrossStage(self.graph)
-        strangers = (UnknownIdsStage(self.graph, self.unknown_share),) if self.unknown_share else ()
+        hides = self.unknown_users or self.unknown_items
+        strangers = (UnknownIdsStage(self.graph, self.unknown_users, self.unknown_items),) if hides else ()
         positives = (PositivesStage(),) if self.positives else ()
-        negatives = (Negatives(len(self.items), self.negatives, liked=self.liked, draw=self.draw),) if self.negatives else ()
+        drawing = Negatives(len(self.items), self.negatives, liked=self.liked, draw=self.draw, drawable=self.drawable)
+        negatives = (drawing,) if self.negatives else ()
         return (*positives, *negatives, gathered, *strangers, crosses)
 
     @cached_property

@@ -39,13 +39,13 @@ class OnDeviceRows:
     labels: Tensor
     item: Tensor
     items: Mapping[str, Tensor]
-    catalogue: int
-    """Number of items that can be drawn."""
+    drawable: Tensor
+    """Rows of the items that can be drawn as negatives."""
     user: Tensor | None = None
     users: Mapping[str, Tensor] | None = None
     key: Tensor | None = None
     liked: TensorLiked | None = None
-    """Likes by `key`."""
+    """Likes by `key`; items are places in `drawable`."""
     blanks: tuple[Mapping[str, Tensor], ...] = ()
     """Values of an unknown user and of an unknown item."""
 
@@ -62,7 +62,7 @@ class OnDeviceRows:
         drawn = torch.randperm(rows + more if begun is None else len(begun), generator=generator(device, *seed), device=device)
         return drawn if begun is None else begun[drawn]
 
-    def batch(self, places: Tensor, each: int, unknown: float, seed: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor]:
+    def batch(self, places: Tensor, each: int, unknown: tuple[float, float], seed: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor]:
         random, rows = generator(places.device, *seed), len(self.labels)
         labels, item, source = self.labels, self.item, places
         if each:
@@ -78,16 +78,18 @@ class OnDeviceRows:
             user_rows = self.user[source].long()
             columns |= {name: column.index_select(0, user_rows) for name, column in self.users.items()}
         columns |= {name: column.index_select(0, source) for name, column in self.columns.items()}
-        return self._hidden(columns, unknown, random) if unknown else columns, labels
+        return self._hidden(columns, unknown, random), labels
 
     def _drawn(self, source: Tensor, random: Any) -> tuple[Tensor, Tensor]:
         if self.liked is not None and self.key is not None:
-            return self.liked.others(self.key[source], random)
-        drawn = torch.randint(0, self.catalogue, source.shape, generator=random, device=source.device)
+            drawn, there = self.liked.others(self.key[source], random)
+            return self.drawable[drawn], there
+        drawn = self.drawable[torch.randint(0, len(self.drawable), source.shape, generator=random, device=source.device)]
         return drawn, torch.ones_like(drawn, dtype=torch.bool)
 
-    def _hidden(self, columns: dict[str, Tensor], share: float, random: Any) -> dict[str, Tensor]:
-        for blank in self.blanks:
+    def _hidden(self, columns: dict[str, Tensor], unknown: tuple[float, float], random: Any) -> dict[str, Tensor]:
+        """Shows shares of the rows with an unknown user, and with an unknown item."""
+        for share, blank in zip(unknown, self.blanks, strict=False):
             hidden = torch.rand(len(next(iter(columns.values()))), generator=random, device=self.labels.device) < share
             for name, value in blank.items():
                 column = columns[name]
@@ -117,7 +119,8 @@ class OnDevice(Batches):
         order = rows.order(self.negatives, self.positives, self.shuffle, (self.seed, 71, number))
         for step in range(start.batch, -(-len(order) // self.batch_size)):
             places = order[step * self.batch_size : (step + 1) * self.batch_size]
-            columns, labels = rows.batch(places, self.negatives, self.unknown_share, (self.seed, 73, number, step))
+            unknown = self.unknown_users, self.unknown_items
+            columns, labels = rows.batch(places, self.negatives, unknown, (self.seed, 73, number, step))
             yield TrainingBatch(columns, labels), EpochPosition(step + 1)
 
     @cached_property
@@ -140,7 +143,7 @@ class OnDevice(Batches):
             self._there(array(frame["label"] * frame["weight"] if "weight" in frame.columns else frame["label"], "float32")),
             self._there(frame["item_row"].to_numpy().astype(np.int32)),
             {name: self._there(column) for name, column in self.items.columns.items()},
-            len(self.items),
+            self._there(self._drawable),
             None if self.users is None else self._there(frame["user_row"].to_numpy().astype(np.int32)),
             None if self.users is None else {name: self._there(column) for name, column in self.users.columns.items()},
             self._there(frame["user"].to_numpy().astype(np.int64)) if self.liked is not None else None,
@@ -149,7 +152,7 @@ class OnDevice(Batches):
                 {name: self._there(value) for name, value in stranger(self.graph, key).items()}
                 for key in (self.graph.user, self.graph.item)
             )
-            if self.unknown_share
+            if self.unknown_users or self.unknown_items
             else (),
         )
 
@@ -168,7 +171,14 @@ class OnDevice(Batches):
     def _liked(self) -> TensorLiked:
         assert self.likes_path is not None
         pairs = pl.scan_parquet(self.likes_path).filter(pl.col("label") > 0).select("user", "item_row").collect(engine="streaming")
-        return TensorLiked.of(np.array(pairs["user"], np.int64), np.array(pairs["item_row"], np.int64), len(self.items), self.device)
+        drawable = self._drawable
+        return TensorLiked.of(
+            np.array(pairs["user"], np.int64), np.searchsorted(drawable, pairs["item_row"].to_numpy()), len(drawable), self.device
+        )
+
+    @property
+    def _drawable(self) -> Any:
+        return np.arange(len(self.items)) if self.drawable is None else self.drawable
 
     def _there(self, values: Any) -> Tensor:
         return torch.from_numpy(np.array(values)).to(self.device)

@@ -118,11 +118,17 @@ def read_users(fetch: Callable[[str], Path], there: bool, graph: Graph, then: tu
     return Users(graph, table.at(rows), keys, rows)
 
 
+def describes_items(graph: Graph) -> bool:
+    """Returns whether items have features that are not made of keys and time alone, and so tell something of a new item."""
+    return any(not set(graph.sources(feature)) <= set(graph.row) for feature in graph.side("item"))
+
+
 def stranger(graph: Graph, key: str) -> Codes:
     """Returns the feature values of an unknown key, for features made only of keys and time."""
-    made_of = {graph.user, graph.item, graph.tables.time}
     names = [
-        feature for feature in graph.features if feature.side != "pair" and key in (of := set(graph.sources(feature))) and of <= made_of
+        feature
+        for feature in graph.features
+        if feature.side != "pair" and key in (of := set(graph.sources(feature))) and of <= set(graph.row)
     ]
     blank = {raw.name: pl.Series([None], dtype=dtype_of(raw)) for raw in graph.raws()}
     keys = graph.key(key).state.values

@@ -1,9 +1,9 @@
 """Stage that adds sampled negatives: each positive of a batch gets rows with the same user and moment and another item.
 
-Items are drawn uniformly from the catalogue by the batch's own generator, so they differ in every epoch and do not depend on the number of
-threads. Without `liked`, an item may be one that the user likes. With `liked`, such items are drawn again, up to `REDRAWS` times; the rest
-is drawn from all items that the user did not like. A user who liked the whole catalogue has no negatives: the positive is repeated instead.
-So a batch of p positives and n others always has p * (1 + each) + n rows.
+Items are drawn uniformly from the catalogue, or from some of its items, by the batch's own generator, so they differ in every epoch and do
+not depend on the number of threads. Without `liked`, an item may be one that the user likes. With `liked`, such items are drawn again, up
+to `REDRAWS` times; the rest is drawn from all items that the user did not like. A user who liked all of them has no negatives: the positive
+is repeated instead. So a batch of p positives and n others always has p * (1 + each) + n rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Negatives:
     liked: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]] | None = None
     """Returns whether these users liked these items; false positives are not negatives either."""
     draw: Callable[[Mapping[str, Column], np.random.Generator], NDArray[Any]] | None = None
-    """Draws an item for each of these rows; None draws uniformly from the catalogue."""
+    """Draws an item for each of these rows; None draws uniformly."""
+    drawable: Ints | None = None
+    """Items that can be drawn uniformly, every liked one among them; None: all."""
 
     def __call__(self, batch: Mapping[str, Column], random: np.random.Generator) -> dict[str, Column]:
         """Returns the rows in random order, so that any part of the batch is representative."""
@@ -58,7 +60,7 @@ class Negatives:
 
     def _drawn(self, rows: Mapping[str, Column], places: Ints, kind: Any, random: np.random.Generator) -> NDArray[Any]:
         if self.draw is None:
-            return random.integers(0, self.items, len(places), dtype=kind)
+            return self._evenly(len(places), kind, random)
         return self.draw({name: take_rows(column, places) for name, column in rows.items()}, random).astype(kind, copy=False)
 
     def _verified(self, drawn: NDArray[Any], users: NDArray[Any], random: np.random.Generator) -> NDArray[np.bool_]:
@@ -69,16 +71,22 @@ class Negatives:
         for _ in range(REDRAWS):
             if not len(left):
                 return there
-            drawn[left] = random.integers(0, self.items, len(left), dtype=drawn.dtype)
+            drawn[left] = self._evenly(len(left), drawn.dtype, random)
             left = left[self.liked(users[left], drawn[left])]
-        catalogue = np.arange(self.items, dtype=drawn.dtype)
+        catalogue = np.arange(self.items, dtype=drawn.dtype) if self.drawable is None else self.drawable.astype(drawn.dtype)
         for user in np.unique(users[left]):
             places = left[users[left] == user]
-            free = catalogue[~self.liked(np.full(self.items, user), catalogue)]
+            free = catalogue[~self.liked(np.full(len(catalogue), user), catalogue)]
             there[places] = len(free) > 0
             if len(free):
                 drawn[places] = random.choice(free, len(places))
         return there
+
+    def _evenly(self, count: int, kind: Any, random: np.random.Generator) -> NDArray[Any]:
+        if self.drawable is None:
+            return random.integers(0, self.items, count, dtype=kind)
+        drawn: NDArray[Any] = self.drawable[random.integers(0, len(self.drawable), count)].astype(kind)
+        return drawn
 
     @staticmethod
     def _column(batch: Mapping[str, Column], name: str) -> NDArray[Any]:

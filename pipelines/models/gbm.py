@@ -11,6 +11,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from pipelines.features.reading import Reads
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.bloom_filter import read_liked
@@ -29,7 +31,7 @@ from pipelines.models.trees.rows import ROWS, FoldKnowledge, FoldRows, NegativeS
 from pipelines.models.trees.tree_growth import SAMPLE, Round, TreeGrowth
 from pipelines.training.preflight import check_rows, free_memory
 from pipelines.training.ranking import rank_held
-from pipelines.training.trainer import LOADER, LOOKED
+from pipelines.training.trainer import LOADER, LOOKED, batches_of
 from pipelines.training.validation import Validation, hold_out
 from shared.contracts.families import GbmParams
 from shared.domain.errors import Invalid
@@ -57,9 +59,10 @@ class Gbm:
             fold_knowledge = find_out(pairs, params, training.seed, task.log)
             liked = read_liked(task.rows, task.history, task.popularity.items) if params.verified else None
             memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
-            batches = Batches(task.rows, graph, task.items, task.users, ROWS, params.negatives, training.seed, liked=liked, memory=memory)
+            batches = batches_of(task, ROWS, params.negatives, liked, memory)
             codes = task.items.columns[graph.item]
-            drawing = NegativeSampling(params, task.popularity.scores, codes, pairs)
+            drawable = np.arange(len(codes)) if batches.drawable is None else batches.drawable
+            drawing = NegativeSampling(params, task.popularity.scores, codes, pairs, drawable)
             rows = described(batches, deal(rest, codes, params.folds, training.seed, folder), fold_knowledge, layout, drawing, memory)
             check_memory(params, rows, task.memory)
             task.log.info("trees: training started rows=%d columns=%d trees=%d", rows.rows, len(layout.columns), params.trees)
@@ -174,7 +177,9 @@ def looked_at(
     def score(columns: dict[str, object]) -> object:
         return shown(course.grower.margin(layout.matrix(columns, fold_knowledge.complete)), course.probability)  # type: ignore[arg-type]
 
-    validation_batches = replace(batches, path=holdout, shuffle=False, unknown_share=0, negatives=params.negatives or LOOKED)
+    validation_batches = replace(
+        batches, path=holdout, shuffle=False, unknown_users=0, unknown_items=0, negatives=params.negatives or LOOKED
+    )
     ranking = None
     if ranked := task.model.train.ranked:
         ranking = rank_held(validation_batches, rest, task.history, task.popularity.items, holdout.parent, score, ranked)  # type: ignore[arg-type]

@@ -343,7 +343,7 @@ def _validation_split(task: Task) -> Iterator[tuple[Path, Batches | None]]:
         return
     with tempfile.TemporaryDirectory(prefix="validation-", dir=task.rows.parent) as folder:
         rest, holdout = hold_out_newest(task.rows, share, seed, Path(folder))
-        looked = Batches(holdout, task.graph, task.items, task.users, 1024, LOOKED, seed, shuffle=False, unknown_share=0)
+        looked = Batches(holdout, task.graph, task.items, task.users, 1024, LOOKED, seed, shuffle=False, unknown_users=0, unknown_items=0)
         yield rest, looked
 
 

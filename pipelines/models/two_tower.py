@@ -93,7 +93,7 @@ class TwoTower:
             vector_of("user"),
             vector_of("item"),
             graph.item,
-            log_chances(_met(task)),
+            log_chances(_likes_by_code(task)),
         )
         fitted = train_neural(task, None, architecture, params.regularisation, loss)
         assert isinstance(fitted.model, NeuralModel)
@@ -203,7 +203,7 @@ def known_users(graph: Graph, table: FeatureTable | None) -> Codes:
     return features
 
 
-def _met(task: Task) -> NDArray[Any]:
+def _likes_by_code(task: Task) -> NDArray[Any]:
     """Returns the number of training likes of each item, by code."""
     rows = pl.scan_parquet(task.rows).filter(pl.col("label") > 0).group_by("item_row").len().collect(engine="streaming")
     codes = task.items.columns[task.graph.item][rows["item_row"].to_numpy()]

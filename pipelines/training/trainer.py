@@ -14,8 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
+from pipelines.features.columns import UNKNOWN
+from pipelines.inputs.batch_stages import UNKNOWN_ITEMS
 from pipelines.inputs.batches import Batches
-from pipelines.inputs.bloom_filter import read_liked
+from pipelines.inputs.bloom_filter import LikedItems, read_liked
+from pipelines.inputs.tables import describes_items
 from pipelines.loaders.memory import MEBIBYTE
 from pipelines.models.family import Task
 from pipelines.training.batch_size import BatchSize, batch_size
@@ -138,7 +143,7 @@ def material(task: Task, wants: TrainingRequest) -> Iterator[TrainerInputs]:
     training = task.model.train
     liked = read_liked(task.rows, task.history, task.popularity.items) if wants.verified else None
     memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
-    base = Batches(task.rows, task.graph, task.items, task.users, 1, wants.negatives, training.seed, liked=liked, memory=memory)
+    base = batches_of(task, 1, wants.negatives, liked, memory)
     with tempfile.TemporaryDirectory(prefix="validation-", dir=task.rows.parent) as folder:
         rest, held_path = task.rows, None
         if training.validation:
@@ -151,4 +156,19 @@ def material(task: Task, wants: TrainingRequest) -> Iterator[TrainerInputs]:
 
 def _looked_at(batches: Batches, held_path: Path, wants: TrainingRequest) -> Batches:
     negatives = LOOKED if wants.in_batch else wants.negatives
-    return replace(batches, path=held_path, shuffle=False, unknown_share=0, negatives=negatives, positives=False)
+    return replace(batches, path=held_path, shuffle=False, unknown_users=0, unknown_items=0, negatives=negatives, positives=False)
+
+
+def batches_of(task: Task, batch_size: int, negatives: int, liked: LikedItems | None, memory: int) -> Batches:
+    """Returns the training batches of a task.
+
+    If items have features besides the key, items of the catalogue that training does not know are not drawn as negatives: nobody could like
+    them yet, and the model would learn to rank new items last.
+    """
+    base = Batches(task.rows, task.graph, task.items, task.users, batch_size, negatives, task.model.train.seed, liked=liked, memory=memory)
+    share = getattr(task.model.params, "unknown_items", None)  # families of keys alone have no such parameter
+    if not describes_items(task.graph):
+        return base if share is None else replace(base, unknown_items=share)
+    is_known = (task.items.columns[task.graph.item] != UNKNOWN) | (task.popularity.counts > 0)
+    drawable = None if is_known.all() or not is_known.any() else np.flatnonzero(is_known)
+    return replace(base, unknown_items=UNKNOWN_ITEMS if share is None else share, drawable=drawable)

@@ -113,7 +113,9 @@ class Family:
 
     def train(self, task: Task) -> Fitted:
         started = time.monotonic()
-        batches = Batches(task.rows, task.graph, task.items, task.users, 100_000, 0, task.model.train.seed, unknown_share=0)
+        batches = Batches(
+            task.rows, task.graph, task.items, task.users, 100_000, 0, task.model.train.seed, unknown_users=0, unknown_items=0
+        )
         (batch,) = batches.epoch(0)
         rest, stumps = batch.labels.astype(np.float64), []
         single = [one for one in task.graph.features if one.width is None or one.kind == "code"]

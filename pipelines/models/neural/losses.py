@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipelines.inputs.batch_stages import OWN_ITEM
 from pipelines.inputs.batches import TrainingBatch
 
 _NEVER = -1e9
@@ -57,7 +58,8 @@ class InBatch:
     """A softmax over the items of the batch: each row is a positive, and its item is chosen among the items of all rows.
 
     An item's frequency in batches follows from its popularity. So the log of its share is subtracted from its logit, and the learned score
-    applies to the whole catalogue. Rows with the same item are not negatives of each other.
+    applies to the whole catalogue. Rows with the same item are not negatives of each other. A row that shows an unknown item counts as its
+    own item if items have other features: so the score of unknown items is the mean share of items with such features.
     """
 
     user: str
@@ -73,7 +75,7 @@ class InBatch:
         return self.user, self.item
 
     def targets(self, batch: TrainingBatch) -> dict[str, NDArray[Any]]:
-        codes = batch.columns[self.key]
+        codes = batch.columns.get(OWN_ITEM, batch.columns[self.key])
         return {"items": codes, "chances": self.chances[codes], "weights": batch.labels}
 
     def __call__(self, outputs: Sequence[Any], targets: Any, among: BatchRows | None = None) -> Any:

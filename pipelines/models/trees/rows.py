@@ -142,13 +142,13 @@ class Retrieved:
 
 @dataclass(frozen=True)
 class MixedNegatives:
-    """Draws half of the rows by `draw` and half uniformly."""
+    """Draws half of the rows by `draw` and half uniformly from `drawable`."""
 
     draw: Draw
-    items: int
+    drawable: NDArray[np.int64]
 
     def __call__(self, rows: Mapping[str, Column], random: np.random.Generator) -> NDArray[Any]:
-        first, even = self.draw(rows, random), random.integers(0, self.items, _count(rows))
+        first, even = self.draw(rows, random), random.choice(self.drawable, _count(rows))
         return np.where(random.random(len(even)) < 0.5, first, even)
 
 
@@ -164,6 +164,7 @@ class NegativeSampling:
     popularity: NDArray[np.float64]
     items: NDArray[np.int32]
     likes: LikePairs
+    drawable: NDArray[np.int64]
 
     def by(self, knowledge: Knowledge) -> Draw | None:
         params = self.params
@@ -172,7 +173,7 @@ class NegativeSampling:
         if params.among == "all" or not params.negatives:
             return None
         retrieved = Retrieved(knowledge, self.items, self.likes, params.candidates)
-        return retrieved if params.among == "retrieved" else MixedNegatives(retrieved, len(self.items))
+        return retrieved if params.among == "retrieved" else MixedNegatives(retrieved, self.drawable)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, JsonValue, RootModel
+from pydantic import ConfigDict, Field, JsonValue, RootModel
 
 from shared.contracts.ranges import NumberRange
 from shared.contracts.strict import Strict
+
+UnknownItems = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        lt=1,
+        description="Share of the training rows that show an unknown item, so that new items are scored by their other features. If "
+        "absent, 0.1 for items with features besides the key, else 0.02.",
+    ),
+]
 
 
 class FamilyParams(Strict):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from shared.contracts.families.base import FamilyParams
+from shared.contracts.families.base import FamilyParams, UnknownItems
 from shared.contracts.ranges import NumberRange, between, one_of
 
 
@@ -45,6 +45,7 @@ class DeepParams(FamilyParams):
         description="Whether sampled negatives exclude the user's positives in the training rows and, in a warm run, earlier ones. Needs "
         "two bytes per positive; half a percent of the other items is also never drawn.",
     )
+    unknown_items: UnknownItems = None
 
     @model_validator(mode="after")
     def _check_verify(self) -> DeepParams:
@@ -147,6 +148,7 @@ class TwoTowerParams(FamilyParams):
         0.1, gt=0, le=10, description="Temperature for normalised vectors: a smaller one gives more weight to the nearest items of a batch."
     )
     regularisation: float = Field(0, ge=0, le=10, description="Weight of the squares of embeddings in each row's loss.")
+    unknown_items: UnknownItems = None
 
     @property
     def takes_weights(self) -> bool:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from shared.contracts.families.base import FamilyParams
+from shared.contracts.families.base import FamilyParams, UnknownItems
 from shared.contracts.ranges import NumberRange, between
 
 TREE_MODULES: Mapping[str, str] = {"xgboost": "xgboost", "lightgbm": "lightgbm", "forest": "sklearn"}
@@ -67,6 +67,7 @@ class GbmParams(FamilyParams):
         description="Whether negatives from all or popular items exclude the user's positives in the training rows and, in a warm run, "
         "earlier ones. Retrieved negatives always do.",
     )
+    unknown_items: UnknownItems = None
     width: int = Field(
         64, ge=0, le=1024, description="Width of the factorisation whose score is a column; 0: no factorisation and no column."
     )

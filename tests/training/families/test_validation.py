@@ -25,7 +25,7 @@ def test_a_spec_that_asks_for_it_sees_a_model_get_better_on_rows_that_it_was_not
     task = training_task(rows, validation=0.1, epochs=8)
     with material(task, TrainingRequest(negatives=4)) as training_material:
         to_train, to_look = training_material.batches, training_material.validation
-        assert to_look is not None and not to_look.unknown_share
+        assert to_look is not None and not to_look.unknown_users and not to_look.unknown_items
         times = [set(pl.read_parquet(one.path)["time"]) for one in (to_train, to_look)]
         assert not times[0] & times[1] and len(times[0] | times[1]) == ROWS
         folder = to_look.path.parent

@@ -178,7 +178,9 @@ def path(tmp_path: Path) -> Path:
 
 def _batches(path: Path, negatives: int = 0, **more: Any) -> OnDevice:
     items = {"item": np.arange(ITEMS, dtype=np.int32) + 2, "genres": np.arange(ITEMS * 3, dtype=np.int32).reshape(ITEMS, 3)}
-    host = Batches(path, of_keys(2, ITEMS), FeatureTable(items, {}), None, 512, negatives, 5, **{"unknown_share": 0.0} | more)
+    host = Batches(
+        path, of_keys(2, ITEMS), FeatureTable(items, {}), None, 512, negatives, 5, **{"unknown_users": 0.0, "unknown_items": 0.0} | more
+    )
     return OnDevice.of(host, "cpu", path)
 
 
@@ -219,7 +221,7 @@ def test_labels_are_the_weights_of_positives(path: Path) -> None:
 
 @pytest.mark.requirement("T-02", "N-04")
 def test_an_epoch_goes_on_at_any_step_with_the_same_batches(path: Path) -> None:
-    batches = _batches(path, 2, unknown_share=0.1)
+    batches = _batches(path, 2, unknown_users=0.1, unknown_items=0.1)
     whole = list(batches.placed(3))
     (_, place) = whole[2]
     assert place == EpochPosition(3)
@@ -239,8 +241,18 @@ def test_verified_negatives_are_none_that_the_user_likes(path: Path) -> None:
     assert all(len(one) == 4 * (ROWS // 4) for one in sampled[:1])
 
 
+@pytest.mark.requirement("N-04")
+@pytest.mark.parametrize("liked", [None, LikedItems.empty(1)])
+def test_negatives_come_from_the_items_that_can_be_drawn_alone(path: Path, liked: LikedItems | None) -> None:
+    even, odd = set(range(0, ITEMS, 2)), set(range(1, ITEMS // 2, 2))
+    drawable = np.array(sorted(even | odd))  # each user likes all even items
+    rows = _rows(_batches(path, 4, liked=liked, drawable=drawable))
+    drawn = {item - 2 for user, item, _, label in rows if not label and not user % 4}
+    assert drawn == (even | odd if liked is None else odd)
+
+
 def test_some_rows_are_shown_as_of_strangers_and_positives_alone_where_asked(path: Path) -> None:
-    rows = _rows(_batches(path, unknown_share=0.2))
+    rows = _rows(_batches(path, unknown_items=0.2))
     unknown = np.mean([item == UNKNOWN for _, item, _, _ in rows])
     assert 0.15 < unknown < 0.25
     alone = _batches(path, positives=True)

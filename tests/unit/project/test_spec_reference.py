@@ -77,6 +77,6 @@ def test_the_fields_of_several_families_are_in_one_section_that_the_families_nam
     sections = parts()
     shared = {name for name, *_ in ROW.findall(sections["parameters-of-several-families"])}
     assert {"layers", "pooling", "dropout", "negatives"} <= shared
-    assert "(#parameters-of-several-families): `pooling`, `dropout`, `layer_norm`." in sections["family-two_tower"]
+    assert "(#parameters-of-several-families): `pooling`, `dropout`, `layer_norm`, `unknown_items`." in sections["family-two_tower"]
     assert "has only `seed`." in sections["family-ease"]
     assert "defaults: `epochs: 40`, `learning_rate: 0.001`." in sections["family-session"]

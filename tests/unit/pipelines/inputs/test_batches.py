@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 def _batches(path: Path, negatives: int = 0, unknown_share: float = 0.0, seed: int = 5, shuffle: bool = True) -> Batches:
     items = {"item": np.arange(ITEMS, dtype=np.int32) + 2, "genres": np.arange(ITEMS * 3, dtype=np.int32).reshape(ITEMS, 3)}
-    return Batches(path, of_keys(2, ITEMS), FeatureTable(items, {}), None, 512, negatives, seed, shuffle, unknown_share)
+    return Batches(path, of_keys(2, ITEMS), FeatureTable(items, {}), None, 512, negatives, seed, shuffle, unknown_share, unknown_share)
 
 
 def _users(batches: list[TrainingBatch]) -> list[int]:
@@ -159,7 +159,7 @@ def test_who_is_shown_as_unknown_has_nothing_that_is_made_of_the_key(tmp_path: P
     for name, table, side in (("items", ready.items, "item"), ("users", ready.users, "user")):
         ready.graph.table(table.lazy(), side).collect().write_parquet(tmp_path / name)  # type: ignore[arg-type]
         tables[name] = read_table(tmp_path / name, ready.graph, side)  # type: ignore[arg-type]
-    batches = Batches(tmp_path / "train.parquet", ready.graph, tables["items"], tables["users"], 64, 1, 3, True, 0.3)
+    batches = Batches(tmp_path / "train.parquet", ready.graph, tables["items"], tables["users"], 64, 1, 3, True, 0.3, 0.3)
     whole = [batch.columns for batch in batches.epoch(0)]
     found = {name: np.concatenate([one[name] for one in whole]) for name in whole[0]}
     for key, made in (("userId", ("userId_count", "at_lag")), ("movieId", ("movieId_count",))):

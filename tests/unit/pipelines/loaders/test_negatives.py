@@ -55,6 +55,19 @@ def test_each_positive_gets_its_negatives_with_all_that_is_of_its_row() -> None:
     assert abs(labels[: len(labels) // 2].sum() - labels.sum() / 2) < 5 * np.sqrt(len(labels))
 
 
+@pytest.mark.parametrize("share", [None, 0.3, 1.0])
+def test_negatives_come_from_the_items_that_can_be_drawn_alone(share: float | None) -> None:
+    drawable = np.arange(0, ITEMS, 2)
+    users, items = _likes(share or 0.3)
+    even = items % 2 == 0
+    liked = None if share is None else LikedItems.of([(users[even], items[even])])
+    batch = Negatives(ITEMS, 5, liked=liked, drawable=drawable)(_batch(users[even], items[even]), _random())
+    labels, drawn = batch["label"], batch["item_row"]
+    assert isinstance(labels, np.ndarray) and isinstance(drawn, np.ndarray)
+    negatives = drawn[labels == 0]
+    assert set(negatives.tolist()) == (set() if share == 1.0 else set(drawable.tolist()))
+
+
 def test_where_all_rows_are_positives_a_batch_is_filled_to_the_row(tmp_path: Path) -> None:
     pl.DataFrame({"user": range(1000), "item_row": [0] * 1000}).write_parquet(tmp_path / "likes.parquet")
     loader = open_loader(tmp_path / "likes.parquet", batch_size=500 // 5, stages=(Negatives(ITEMS, 4),))

@@ -84,7 +84,7 @@ def test_what_is_retrieved_is_what_the_factorisation_finds_without_likes() -> No
         free = np.array([item for item in range(ITEMS) if item not in mine[user]])
         best = set(free[np.argsort(-fits[user, free])][:10].tolist())
         assert set(found[users == user].tolist()) == best
-    half = MixedNegatives(draw, ITEMS)({"user_code": users}, np.random.default_rng(1))
+    half = MixedNegatives(draw, np.arange(ITEMS))({"user_code": users}, np.random.default_rng(1))
     assert 0.4 < np.mean(half == found) < 0.75
 
 

@@ -49,7 +49,7 @@ def test_what_is_said_is_the_loss_and_the_auc_of_those_rows_with_the_same_negati
         seen.append(columns)
         return np.where(columns["user"] % 4 == columns["item"] % 4, 0.9, 0.2).astype(np.float32)
 
-    batches = Batches(rows, task.graph, task.items, None, 1000, 2, 1, shuffle=False, unknown_share=0)
+    batches = Batches(rows, task.graph, task.items, None, 1000, 2, 1, shuffle=False, unknown_users=0, unknown_items=0)
     looked = Validation(batches, score)
     values = looked()
     first, labels = len(seen), np.concatenate([batch.labels for batch in batches.epoch(0)])
@@ -72,7 +72,7 @@ def test_rows_of_one_label_have_no_auc(rows: Path) -> None:
 
 def test_scores_that_are_no_probabilities_have_no_loss(rows: Path) -> None:
     task = training_task(rows)
-    batches = Batches(rows, task.graph, task.items, None, 1000, 0, 1, unknown_share=0)
+    batches = Batches(rows, task.graph, task.items, None, 1000, 0, 1, unknown_users=0, unknown_items=0)
     looked = Validation(batches, lambda codes: 3 * (codes["user"] % 4 == codes["item"] % 4).astype(np.float32))
     assert looked() == {"auc": 1.0}
 
