@@ -84,6 +84,7 @@ def unit_of(count: int) -> LoadedVersion:
     return LoadedVersion(
         version=1,
         user_input="user",
+        item_input="item",
         columns={},
         items=keys,
         popular=keys,

@@ -7,11 +7,12 @@ from pipelines.models.family import Trained
 from pipelines.models.recent_items import UsesRecentItems
 from pipelines.models.tables import report
 from shared.contracts.card import Exported
+from shared.contracts.items_table import NewItems
 from shared.contracts.stage import StageSpec
 from shared.serving.signature import Signature
 
 
-def begin_card(stage: StageSpec, graph: Graph, model: Trained, served: Signature) -> Exported:
+def begin_card(stage: StageSpec, graph: Graph, model: Trained, served: Signature, new: NewItems) -> Exported:
     spec = stage.recommender
     return Exported(
         version=1,
@@ -25,4 +26,5 @@ def begin_card(stage: StageSpec, graph: Graph, model: Trained, served: Signature
         label=f"{spec.schema_.label.column or 'each row'} {spec.schema_.label.positive}",
         score=model.meaning,
         recent=model.recent_use if served.session is not None and spec.serve.recent_items and isinstance(model, UsesRecentItems) else None,
+        new_items=tuple(sorted({source.attribute for source in new.inputs})),
     )

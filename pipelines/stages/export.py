@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from pipelines.evaluation.scorers import Scorer, unit_answers, unit_scorer
 from pipelines.export import neighbours
 from pipelines.export.attributes import attribute_columns, write_seed
 from pipelines.export.card import begin_card
+from pipelines.export.new_items import new_items
 from pipelines.export.online import newest, write_online
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.recommendations import Entities, RankingVectors, write_recommendations
@@ -30,7 +33,7 @@ from pipelines.export.vectors import vectors_by_key
 from pipelines.features.graph import Graph, load_graph
 from pipelines.features.raw import item_columns, signature
 from pipelines.inputs.eval_pairs import read_meetings, read_raw
-from pipelines.inputs.tables import USERS
+from pipelines.inputs.tables import USERS, Codes
 from pipelines.models.families import load_model
 from pipelines.models.popularity_baseline import POPULARITY, load_popularity
 from pipelines.models.recent_items import reads_recent
@@ -39,9 +42,10 @@ from pipelines.stages.etl import FIRSTS
 from pipelines.stages.rival import newest_of_refit
 from pipelines.stages.runner import Context, main
 from shared.contracts.card import CARD
-from shared.contracts.items_table import ITEMS_TABLE, ItemsTable
+from shared.contracts.items_table import ITEMS_TABLE, NEW_ITEMS, ItemsTable
 from shared.contracts.refit import REFIT
 from shared.contracts.strict import read
+from shared.domain.attributes import Kind
 from shared.serving.signature import FRESH, INDEX, ITEM_IDS, OUTPUT, RECOMMENDATIONS
 from shared.serving.text_column import text_arrays
 from shared.stage_process import Outcome
@@ -59,7 +63,8 @@ def run(context: Context) -> Outcome:
     model = load_model(context.fetcher("train"), context.spec.families)
     limit = spec.serve.vocabulary_limit
     recent = graph.recent(spec.serve.recent_items, limit) if reads_recent(model) else None
-    served = signature(graph, spec.serve, recent, _learned_until(context))
+    learned_until = _learned_until(context)
+    served = signature(graph, spec.serve, recent, learned_until)
 
     files = write_unit(graph, model, context.out(served.file), limit, spec.serve.lists, recent=recent)
     served = named(served, files)
@@ -83,34 +88,49 @@ def run(context: Context) -> Outcome:
     if item_ids is not None:
         files[ITEM_IDS] = write_arrays(context.out(ITEM_IDS), text_arrays(item_ids))
     files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
-    files |= _seed(context, raw.items, graph.item)
-    embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families).embeddings(codes)
-    extra_metrics: dict[str, float] = {}
-    vectors: RankingVectors | None = None
-    if embeddings is not None:
-        sides = vectors_by_key(graph, items[graph.item], embeddings)
-        files |= {name: write_arrays(context.out(name), arrays) for name, arrays in sides.items()}
-        if spec.serve.retrieve is not None:
-            sought = sides[USER_VECTORS]
-            vectors = RankingVectors(sought["users"], sought["vectors"], embeddings.vectors, spec.serve.retrieve.candidates)
-        if spec.serve.retrieve is not None and len(items) >= neighbours.FROM:
-            log.info("index: building vectors=%d", len(items))
-            files[INDEX] = context.out(INDEX)
-            queries, candidates = sides[USER_VECTORS]["vectors"], spec.serve.retrieve.candidates
-            index = neighbours.build_index(embeddings.vectors, queries, candidates, spec.model.train.seed)
-            log.info("index: built recall=%.3f weighed_rows=%d", index.recall, index.weighed)
-            files[INDEX].write_bytes(index.content)
-            extra_metrics = {"export.index_recall": index.recall, "export.index_bytes": float(len(index.content))}
+    seed, kinds, since = _seed(context, raw.items, graph.item)
+    files |= seed
+    new = new_items(graph, served, kinds, since or datetime.fromtimestamp(learned_until, UTC))
+    files[NEW_ITEMS] = _text(context, NEW_ITEMS, new.model_dump_json(indent=1))
+    if new.unknown:
+        log.info("new items: some inputs stay unknown inputs=%s", ", ".join(new.unknown))
+    vector_files, extra_metrics, vectors = _vectors(context, graph, items[graph.item], codes)
+    files |= vector_files
     if spec.serve.batch is not None:
         files[RECOMMENDATIONS] = context.out(RECOMMENDATIONS)
         ranked = Entities(items[graph.item].to_numpy(), items[graph.item] if item_ids is None else item_ids)
         count = _recommendations(context, unit_scorer(files[served.file], served, raw), graph, ranked, vectors)
         extra_metrics["export.recommended_users"] = float(count)
-    begun = begin_card(context.spec, graph, model, served)
+    begun = begin_card(context.spec, graph, model, served, new)
     files[CARD] = _text(context, CARD, begun.model_dump_json(indent=1))
     metrics = {"export.parity": parity, "export.bytes": float(size), "export.seconds": time.monotonic() - started}
     metrics |= extra_metrics
     return Outcome(files, metrics, {"parity_rows": len(users), "inputs": [model_input.name for model_input in served.inputs]})
+
+
+def _vectors(
+    context: Context, graph: Graph, items: pl.Series, codes: Codes
+) -> tuple[dict[str, Path], dict[str, float], RankingVectors | None]:
+    """Writes the vectors and their index; returns the files, metrics of the index, and the vectors if the spec retrieves by them."""
+    retrieve = context.spec.recommender.serve.retrieve
+    embeddings = load_retriever(context.fetcher("train"), context.has("train", IS_BESIDE), context.spec.families).embeddings(codes)
+    if embeddings is None:
+        return {}, {}, None
+    sides = vectors_by_key(graph, items, embeddings)
+    files = {name: write_arrays(context.out(name), arrays) for name, arrays in sides.items()}
+    if retrieve is None:
+        return files, {}, None
+    users = sides[USER_VECTORS]
+    vectors = RankingVectors(users["users"], users["vectors"], embeddings.vectors, retrieve.candidates)
+    if len(items) < neighbours.FROM:
+        return files, {}, vectors
+    context.log.info("index: building vectors=%d", len(items))
+    seed = context.spec.recommender.model.train.seed
+    index = neighbours.build_index(embeddings.vectors, users["vectors"], retrieve.candidates, seed)
+    context.log.info("index: built recall=%.3f weighed_rows=%d", index.recall, index.weighed)
+    files[INDEX] = context.out(INDEX)
+    files[INDEX].write_bytes(index.content)
+    return files, {"export.index_recall": index.recall, "export.index_bytes": float(len(index.content))}, vectors
 
 
 def _learned_until(context: Context) -> float:
@@ -151,17 +171,18 @@ def _fresh(context: Context, items: pl.Series) -> NDArray[np.int64]:
     return firsts.sort("first", "item", descending=[True, False])["item"].head(_FRESH).to_numpy().astype(np.int64)
 
 
-def _seed(context: Context, items: pl.DataFrame, key: str) -> dict[str, Path]:
-    """Writes the attributes of the items table for the catalogue; nothing for rows of an older etl, without the time of the table."""
+def _seed(context: Context, items: pl.DataFrame, key: str) -> tuple[dict[str, Path], Mapping[str, Kind], datetime | None]:
+    """Writes the attributes of the items table for the catalogue; nothing without a table, or for rows of an older etl. Returns the files,
+    the attributes and the time of the table."""
     if not context.has("etl", ITEMS_TABLE):
-        return {}
+        return {}, {}, None
     record = read(ItemsTable, json.loads(context.fetch("etl", ITEMS_TABLE).read_text()), ITEMS_TABLE)
     columns = attribute_columns(items.select(key, *record.columns), key, context.spec.recommender.serve.attributes)
     for name, reason in columns.left_out.items():
         context.log.info("attributes: column left out column=%s reason=%s", name, reason)
     files = write_seed(items, key, columns.kinds, record.at, context.out)
     context.log.info("attributes: written items=%d at=%s names=%s", len(items), record.at.isoformat(), ", ".join(columns.kinds) or "none")
-    return files
+    return files, columns.kinds, record.at
 
 
 def _text(context: Context, name: str, text: str) -> Path:

@@ -153,6 +153,10 @@ class Attributes:
     texts: int
     """Number of words that this state may use."""
     available: Mask
+    written: Column
+    """Time of each item's newest write, in seconds since 1970."""
+    ids: Sequence[str]
+    """Id of each item, if ids are text; states share the list."""
     scalars: Mapping[tuple[str, Kind], Column]
     lists: Mapping[tuple[str, Kind], ListAttribute]
 
@@ -162,7 +166,7 @@ class Attributes:
     @property
     def size(self) -> int:
         """Bytes of the arrays."""
-        arrays = [self.available, self.slots.keys, self.slots.of, *self.scalars.values()]
+        arrays = [self.available, self.written, self.slots.keys, self.slots.of, *self.scalars.values()]
         arrays += [part for pairs in self.lists.values() for part in (pairs.has_value, pairs.values, pairs.slots)]
         return sum(array.nbytes for array in arrays)
 
@@ -170,7 +174,7 @@ class Attributes:
 def nothing() -> Attributes:
     """Returns the empty catalogue: each item is available and has no attributes."""
     none = np.empty(0, np.int64)
-    return Attributes(Slots(none, none.astype(np.intp)), TextCodes(), 0, np.ones(1, bool), {}, {})
+    return Attributes(Slots(none, none.astype(np.intp)), TextCodes(), 0, np.ones(1, bool), np.zeros(1), (), {}, {})
 
 
 class AttributeBuilder:
@@ -178,6 +182,7 @@ class AttributeBuilder:
 
     def __init__(self, crowded: int = _CROWDED) -> None:
         self._slots: dict[int, int] = {}
+        self._ids: list[str] = []
         self._crowded = crowded
         self.state = nothing()
 
@@ -194,6 +199,9 @@ class AttributeBuilder:
             new_values.add(slot, change)
         available = _grown(self.state.available, count, True)
         available[changed] = [change.available and not change.deleted for change in latest.values()]
+        written = _grown(self.state.written, count, 0.0)
+        written[changed] = [change.updated_at.timestamp() if change.updated_at else 0.0 for change in latest.values()]
+        self._ids += [change.id for slot, change in zip(changed.tolist(), latest.values(), strict=True) if slot >= before and change.id]
         scalars = {
             key: _scalar(self.state.scalars.get(key), key[1], count, changed, new_values.scalars.get(key))
             for key in new_values.all_scalars(self.state)
@@ -207,6 +215,8 @@ class AttributeBuilder:
             words=words,
             texts=len(words),
             available=available,
+            written=written,
+            ids=self._ids,
             scalars={key: column for key, column in scalars.items() if column is not None},
             lists={key: pairs for key, pairs in lists.items() if pairs is not None},
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -18,6 +18,8 @@ from shared.serving.nearest import Rows
 
 _WIDER = 10
 """Factor by which retrieval widens when the filter leaves too few candidates."""
+_NEW_PART = 4
+"""New items are added up to this part of the retrieved candidates."""
 
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -85,8 +87,18 @@ def candidates(requests: Sequence[RankingRequest], unit: LoadedVersion, laps: St
             or _retrieved(request, unit, None if rows is None else _with_alike(request, unit, rows), retrieve.candidates)
             for request, rows in zip(requests, retrieved, strict=True)
         ]
+        new = unit.new_rows[: -(-retrieve.candidates // _NEW_PART)]
+        if len(new):
+            picks = [_with_new(pick, unit, new) for pick in picks]
     laps.lap("filter")
     return picks
+
+
+def _with_new(pick: Candidates, unit: LoadedVersion, new: Rows) -> Candidates:
+    """Adds new items, which have no vectors to be retrieved by."""
+    rows = np.concatenate([pick.rows, pick.request.allowed_rows(unit, new)])
+    before = None if pick.before is None else np.concatenate([pick.before, new])
+    return replace(pick, rows=rows, looked=pick.looked + len(new), before=before)
 
 
 def alike(request: RankingRequest, unit: LoadedVersion) -> Candidates | None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from services.gateway.attributes import AttributeBuilder, Attributes, nothing
-from services.gateway.loaded_version import LoadedVersion
 from shared.ports import Catalogue, CatalogueHead, Clock
 from shared.telemetry import metrics
 from shared.telemetry.outages import Outages
@@ -37,10 +36,16 @@ class _Copy:
 
 class Catalogues:
     def __init__(
-        self, store: Catalogue, units: Callable[[str], Iterable[LoadedVersion]], clock: Clock, page: int = PAGE, patience: float = PATIENCE
+        self,
+        store: Catalogue,
+        prepare: Callable[[str, Attributes], None],
+        clock: Clock,
+        page: int = PAGE,
+        patience: float = PATIENCE,
     ) -> None:
+        """`prepare` is called with each new state before requests see it."""
         self._store = store
-        self._units = units
+        self._prepare = prepare
         self._clock = clock
         self._page = page
         self._patience = patience
@@ -101,8 +106,7 @@ class Catalogues:
                 return False
 
     def _show(self, name: str, state: Attributes) -> None:
-        for unit in self._units(name):
-            state.slots.align(unit)  # so that no request waits for it
+        self._prepare(name, state)
         self._shown[name] = state
         metrics.CATALOGUE_ITEMS.labels(name).set(len(state))
         metrics.CATALOGUE_BYTES.labels(name).set(state.size)

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from services.gateway.attributes import Attributes
 from services.gateway.batcher import Batcher
 from services.gateway.candidates import RankingRequest
 from services.gateway.catalogues import Catalogues
@@ -26,6 +27,7 @@ from services.gateway.liked_items import NOTHING, read_likes
 from services.gateway.loaded_version import LoadedVersion
 from services.gateway.loader import Loader
 from services.gateway.model_inputs import ModelInputs
+from services.gateway.new_items import ExtendedVersions
 from services.gateway.rules import Rules
 from services.gateway.score_and_similar import Scores, Similar, scores_of, similar_to
 from services.gateway.scoring import AnswerExplanation, RankedRequests, Scoring, ShownItems
@@ -129,7 +131,10 @@ class Gateway:
         self._scoring = Scoring(server, self._feeding)
         # A new id at each start: the counts start at zero.
         self._shadow = Shadow(server, self._feeding, stores.mirrors, f"{id}-{secrets.token_hex(4)}")
-        self._catalogues = Catalogues(stores.catalogue, self._loader.units, self._clock)
+        self._extended = ExtendedVersions()
+        self._prepared = self._loader.snapshot
+        """The snapshot whose versions have the new items of the catalogues."""
+        self._catalogues = Catalogues(stores.catalogue, self._prepare, self._clock)
         self._recommenders = stores.recommenders
         self._routes = stores.routes
         self._batcher = Batcher[tuple[str, int] | None, _Routed | Question | _ScoresQuestion](self._work)
@@ -138,8 +143,18 @@ class Gateway:
         """Reads routes and catalogues. One thread of the owner calls it about every 100 ms, or after a change; `beat` equally often."""
         self._loader.refresh()
         self._catalogues.refresh()
+        if self._loader.snapshot is not self._prepared:
+            for name in self._loader.snapshot.served:
+                self._prepare(name, self._catalogues.of(name))
+            self._prepared = self._loader.snapshot
         self._batcher.keep({(name, number) for name, number in self.versions})
         self._shadow.report(self._clock.now())
+
+    def _prepare(self, name: str, attributes: Attributes) -> None:
+        served = self._loader.snapshot.served.get(name)
+        if served is not None:
+            for unit in served.units.values():
+                self._extended.follow(unit, attributes, served.filter.serve.new_items)
 
     def beat(self) -> None:
         """Reports the heartbeat and the shadow's totals between two passes."""
@@ -208,7 +223,7 @@ class Gateway:
         served = self._served(name, self._loader.snapshot)
         version, variant = choose(served.route, user)
         request = self._request(name, served, user, 1, FilterInput(self._catalogues.of(name), _NO_CONTEXT, frozenset()))
-        unit = served.units[version]
+        unit = self._extended.of(served.units[version])
         liked = read_likes(self._journal, name, served, [user], request.at, [unit]).get(user, NOTHING)
         return scores_of(self._server, self._feeding, replace(request, recent=liked.recent), unit, variant, items)
 
@@ -219,7 +234,7 @@ class Gateway:
         ids = self.ids(name)
         dropped = frozenset(ids.items(exclude, "exclude"))
         request = self._request(name, served, 0, k, FilterInput(self._catalogues.of(name), context, dropped))
-        return similar_to(request, served.units[served.route.stable], item, ids.item(item))
+        return similar_to(request, self._extended.of(served.units[served.route.stable]), item, ids.item(item))
 
     def _request(self, name: str, served: ServedRecommender, user: int, k: int, filter_input: FilterInput) -> RankingRequest:
         """Builds a ranking request that is not an answer: seen items stay, and no rules apply."""
@@ -328,9 +343,10 @@ class Gateway:
 
     def _answer_together(self, routed: Sequence[_Routed]) -> Sequence[Answer]:
         now, laps = self._clock.now(), StageTimer()
-        requests = self._build_requests(routed, now, laps)
-        ranked = self._scoring.show(requests, routed[0].unit, laps)
-        answers, impressions = self._build_answers(routed, ranked, now)
+        unit = self._extended.of(routed[0].served.units[routed[0].version])
+        requests = self._build_requests(routed, unit, now, laps)
+        ranked = self._scoring.show(requests, unit, laps)
+        answers, impressions = self._build_answers(routed, unit, ranked, now)
         if impressions:
             self._journal.write(*impressions)
         laps.lap("log")
@@ -343,8 +359,8 @@ class Gateway:
             for answer, shown in zip(answers, ranked.shown, strict=True)
         ]
 
-    def _build_requests(self, routed: Sequence[_Routed], now: datetime, laps: StageTimer) -> list[RankingRequest]:
-        name, served, unit = routed[0].question.recommender, routed[0].served, routed[0].unit
+    def _build_requests(self, routed: Sequence[_Routed], unit: LoadedVersion, now: datetime, laps: StageTimer) -> list[RankingRequest]:
+        name, served = routed[0].question.recommender, routed[0].served
         filter, rules = served.filter, served.ordering.at(now)
         likes = read_likes(self._journal, name, served, {request.question.user for request in routed}, now)
         if filter.drops_seen or unit.session is not None:
@@ -366,7 +382,9 @@ class Gateway:
             )
         return requests
 
-    def _build_answers(self, routed: Sequence[_Routed], ranked: RankedRequests, now: datetime) -> tuple[list[Answer], list[Impression]]:
+    def _build_answers(
+        self, routed: Sequence[_Routed], unit: LoadedVersion, ranked: RankedRequests, now: datetime
+    ) -> tuple[list[Answer], list[Impression]]:
         """Builds one answer per request, and an impression unless the request is a trial."""
         answers: list[Answer] = []
         impressions: list[Impression] = []
@@ -374,7 +392,7 @@ class Gateway:
         for request, shown in zip(routed, ranked.shown, strict=True):
             id_ = _id_of(request.question, now)
             fallback = shown.fallback if shown.items else NOTHING_LEFT
-            ids = request.unit.ids([item for item, _ in shown.items])
+            ids = unit.ids([item for item, _ in shown.items])
             items = tuple((item_id, score) for item_id, (_, score) in zip(ids, shown.items, strict=True))
             answers.append(Answer(id_, request.question.recommender, request.version, request.variant, items, fallback))
             if request.question.trial:
@@ -394,7 +412,12 @@ class Gateway:
             public = [place for place, request in enumerate(routed) if not request.question.trial]
             stable = RankedRequests([ranked.shown[place] for place in public], ranked.seconds)
             self._shadow.mirror(
-                MirroredBatch([requests[place] for place in public], route.generation, served.units[route.candidate], stable)
+                MirroredBatch(
+                    [requests[place] for place in public],
+                    route.generation,
+                    self._extended.of(served.units[route.candidate]),
+                    stable,
+                )
             )
 
 
@@ -423,10 +446,6 @@ class _Routed:
     @property
     def key(self) -> tuple[str, int]:
         return self.question.recommender, self.version
-
-    @property
-    def unit(self) -> LoadedVersion:
-        return self.served.units[self.version]
 
 
 def _id_of(question: Question, now: datetime) -> str:

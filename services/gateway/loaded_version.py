@@ -9,15 +9,16 @@ import io
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from services.gateway.sorted_keys import find
+from services.gateway.sorted_keys import Mask, find
 from services.gateway.vectors import VersionVectors, build_vectors, read_vectors
+from shared.contracts.items_table import NEW_ITEMS, NewItems
 from shared.contracts.online import ONLINE, Online, OnlineView
 from shared.contracts.strict import read
 from shared.domain.entity_ids import Id
@@ -41,6 +42,7 @@ OWN_BYTES = 64 << 20
 class LoadedVersion:
     version: int
     user_input: str
+    item_input: str
     columns: Mapping[str, Array]
     """One array per item input, aligned by row."""
     items: Keys
@@ -68,6 +70,40 @@ class LoadedVersion:
     """Values by view that the version was published with, if they fit into OWN_BYTES."""
     item_ids: TextColumn | None = None
     """Id of each row's item, if ids are text."""
+    new_items: NewItems | None = None
+    """How the version reads new items; versions of older releases do not say it."""
+    new_count: int = 0
+    """Number of new items; their rows follow the version's own rows."""
+    new_ids: Sequence[str] = ()
+    """Ids of the new items, if ids are text."""
+
+    @property
+    def own_rows(self) -> int:
+        return len(self.items) - self.new_count
+
+    @property
+    def new_rows(self) -> Rows:
+        """Rows of the new items, newest first."""
+        return np.arange(self.own_rows, len(self.items))
+
+    def with_new_items(self, columns: Mapping[str, Array], ids: Sequence[str]) -> LoadedVersion:
+        """Returns the version with rows for new items, newest first; `columns` has their value for each item input."""
+        joined = {name: np.concatenate([column, columns[name]]) for name, column in self.columns.items()}
+        for column in joined.values():
+            column.flags.writeable = False
+        items = joined[self.item_input]
+        order = np.argsort(items, kind="stable")
+        fresh = np.concatenate([columns[self.item_input], self.fresh])
+        return replace(
+            self,
+            columns=joined,
+            items=items,
+            fresh=fresh,
+            _by_key=order,
+            _sorted=items[order],
+            new_count=len(fresh) - len(self.fresh),
+            new_ids=ids,
+        )
 
     def knows(self, user: int) -> bool:
         place = int(np.searchsorted(self.users, user))
@@ -75,14 +111,17 @@ class LoadedVersion:
 
     def ids(self, keys: Sequence[int]) -> Sequence[Id]:
         """Returns the ids of items of the version."""
-        return keys if self.item_ids is None else [self.item_ids[row] for row in self.rows(keys).tolist()]
+        return keys if self.item_ids is None else [self._id(self.item_ids, row) for row in self.rows(keys).tolist()]
+
+    def _id(self, own: TextColumn, row: int) -> str:
+        return own[row] if row < self.own_rows else self.new_ids[row - self.own_rows]
 
     def check_id(self, key: int, id: str) -> None:
         """Raises Invalid if the version's item of this key has another id."""
         place = int(np.searchsorted(self._sorted, key))
         if self.item_ids is None or place == len(self._sorted) or int(self._sorted[place]) != key:
             return
-        other = self.item_ids[int(self._by_key[place])]
+        other = self._id(self.item_ids, int(self._by_key[place]))
         if other != id:
             raise Invalid(f"item: '{id}' and the item '{other}' of version {self.version} have the same key; rename one of them")
 
@@ -93,7 +132,7 @@ class LoadedVersion:
 
     def reads(self, items: Sequence[int]) -> bool:
         """Whether the version reads a user's newest items and knows any of these items."""
-        return self.session is not None and len(self.rows(items)) > 0
+        return self.session is not None and bool((self.rows(items) < self.own_rows).any())
 
     def scores(self, user: int, items: Sequence[int]) -> bool:
         """Whether the version can score the user: known, or with newest items that the version reads."""
@@ -120,6 +159,10 @@ class LoadedVersion:
     @cached_property
     def fresh_rows(self) -> Rows:
         return self.rows(self.fresh.tolist())
+
+    def has(self, keys: Keys) -> Mask:
+        """Returns for each key whether the version has this item."""
+        return find(self._sorted, keys)[1]
 
     def rows(self, keys: Iterable[int]) -> Rows:
         """Returns the rows of these items, in their order, without unknown items."""
@@ -174,6 +217,7 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> L
     return LoadedVersion(
         version=version.number,
         user_input=signature.user,
+        item_input=signature.item,
         columns=columns,
         items=items,
         popular=_array(version, artifacts, label, "popular.npy"),
@@ -189,7 +233,14 @@ def load_unit(version: Version, artifacts: ArtifactStore, indexes: Indexes) -> L
         views=views,
         own=_own(version, artifacts, label, views),
         item_ids=_item_ids(version, artifacts, label, len(items)),
+        new_items=_new_items(version, artifacts, label),
     )
+
+
+def _new_items(version: Version, artifacts: ArtifactStore, label: str) -> NewItems | None:
+    if NEW_ITEMS not in version.files:
+        return None
+    return read(NewItems, json.loads(_file(version, artifacts, label, NEW_ITEMS)), f"{NEW_ITEMS} of {label}")
 
 
 def _item_ids(version: Version, artifacts: ArtifactStore, label: str, rows: int) -> TextColumn | None:

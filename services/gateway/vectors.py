@@ -26,7 +26,7 @@ _FADES = 0.8
 
 @dataclass(frozen=True, eq=False)
 class VersionVectors:
-    """Vectors of items, by row of the catalogue, and of known users, by key."""
+    """Vectors of items, by row of the catalogue, and of known users, by key. Rows after the last one, of new items, have zero vectors."""
 
     keys: Keys
     items: Array
@@ -51,14 +51,17 @@ class VersionVectors:
 
     def directions(self, rows: Rows) -> Array:
         """Returns unit vectors, whose dot products are cosines; zero for zero vectors."""
-        norms = self._norms[rows]
-        directions: Array = self.items[rows] / np.where(norms > 0, norms, np.inf)[:, None]
+        there = rows < len(self._norms)
+        norms = self._norms[rows[there]]
+        directions = np.zeros((len(rows), self.items.shape[1]), self.items.dtype)
+        directions[there] = self.items[rows[there]] / np.where(norms > 0, norms, np.inf)[:, None]
         return directions
 
     def alike(self, rows: Rows, n: int) -> Rows:
         """Returns the items most similar to all of `rows` together, without `rows`; later rows weigh more. Zero vectors tell nothing: of
         these alone, the result is empty."""
-        telling = rows[self._norms[rows] > 0]
+        there = rows[rows < len(self._norms)]
+        telling = there[self._norms[there] > 0]
         if not len(telling):
             return np.empty(0, np.intp)
         weights = _FADES ** np.arange(len(telling))[::-1]
@@ -69,7 +72,7 @@ class VersionVectors:
 
     def similar(self, row: int, n: int) -> Rows:
         """Returns the most similar items by cosine, without the item itself and without zero vectors."""
-        if not self._norms[row]:
+        if row >= len(self._norms) or not self._norms[row]:
             return np.empty(0, dtype=np.intp)
         cosines = (self.items @ self.items[row]) / np.where(self._norms > 0, self._norms, np.inf)
         cosines[row] = -np.inf

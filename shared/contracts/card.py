@@ -30,6 +30,11 @@ class Exported(Strict):
         exclude_if=lambda value: value is None,
         description="Effect of the user's positives since the training on an answer; absent: none before the next version.",
     )
+    new_items: tuple[str, ...] = Field(
+        (),
+        exclude_if=lambda value: not value,
+        description="Attributes of the catalogue by which the version scores items that came after its training.",
+    )
 
 
 class CardData(Strict):

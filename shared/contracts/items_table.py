@@ -1,4 +1,5 @@
-"""The items table as a source of item attributes: what etl records of it, and the seed of the catalogue that export publishes.
+"""The items table and the catalogue: what etl records of the table, the seed of the catalogue that export publishes, and how a version
+reads an item that only the catalogue has.
 
 A seed is `attributes.json` and its parts, gzip'd JSON lines in the order of keys: `{"item": 1, "attributes": {"price": 3.5}}`, with an
 `id` if ids are text. A value of null is unknown.
@@ -23,6 +24,7 @@ ITEMS_TABLE = "items_table.json"
 FACT = "items_table"
 """Name of the same record among etl's facts."""
 SEED = "attributes.json"
+NEW_ITEMS = "new_items.json"
 _PARTS = "attributes-"
 
 
@@ -41,6 +43,22 @@ class Seed(Strict):
     items: int = Field(ge=0)
     names: tuple[str, ...] = Field(description="Names of the attributes.")
     parts: tuple[str, ...] = Field(description="Files with the items, in order.")
+
+
+class AttributeInput(Strict):
+    """An item input of a version whose value for a new item is an attribute of the catalogue."""
+
+    input: str
+    attribute: str
+    separator: str | None = Field(None, description="Separates the values of a list in a text.")
+
+
+class NewItems(Strict):
+    """How a version reads items that the catalogue got after the version's items table."""
+
+    since: AwareDatetime = Field(description="Time of the items table; older items that it lacks are not new, but removed.")
+    inputs: tuple[AttributeInput, ...] = ()
+    unknown: tuple[str, ...] = Field((), description="Item inputs that are unknown for a new item.")
 
 
 def part_name(number: int) -> str:

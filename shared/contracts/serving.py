@@ -83,6 +83,11 @@ class Serve(Strict):
     deadlines: Deadlines = Field(Deadlines(), description="Time limits for the optional parts of an answer.")
     store: Store = Field(Store(), description="User values in the feature store.")
     fresh: Fraction = Field(0.2, ge=0, le=1, description="Share of new items in an answer of popular items, as for an unknown user.")
+    new_items: bool = Field(
+        True,
+        description="Whether items that the catalogue got after a version's training are candidates, scored by their attributes. At most "
+        "10,000, the newest; with `retrieve`, at most a quarter of its candidates.",
+    )
     recent: Literal["off"] | Annotated[int, Field(strict=True, ge=1, le=500)] = Field(
         50,
         description="Maximum number of the user's newest positives since the version's training that a request gives to a version that "

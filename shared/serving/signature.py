@@ -16,6 +16,7 @@ names the model file and its backend, so that families without an ONNX graph are
 - `candidates.index`, of a large catalogue: the nearest neighbours of `embeddings.npz` (shared.serving.index_file)
 - `item_ids.npz`, if ids of items are text: the id of each row of the catalogue (shared.serving.text_column)
 - `recommendations.parquet`, where the spec has `serve.batch`: user, place, item, score
+- `new_items.json`: how the version reads items that only the catalogue has (shared.contracts.items_table)
 - `online.json` and its files: values by key for the feature store (shared.contracts.online), if an input comes from there
 - `model_card.json`: for people
 

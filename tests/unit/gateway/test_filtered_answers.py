@@ -165,7 +165,7 @@ def test_the_shadow_passes_the_same_filter(world, serve):
 def test_half_a_change_is_never_shown(world):
     """However many pages it takes, and however many passes."""
     clock = world.clock
-    copies = Catalogues(world.catalogue, lambda name: [], clock, page=3, patience=0)
+    copies = Catalogues(world.catalogue, lambda name, state: None, clock, page=3, patience=0)
     for price in (1, 2):
         world.catalogue.put("m", [write(item, price=price) for item in range(20)], clock.now(), True)
         seen = []
@@ -181,7 +181,7 @@ def test_half_a_change_is_never_shown(world):
 
 
 def test_a_catalogue_whose_recommender_was_made_anew_begins_anew(world):
-    copies, recommenders = Catalogues(world.catalogue, lambda name: [], world.clock), SqlRecommenders(world.engine)
+    copies, recommenders = Catalogues(world.catalogue, lambda name, state: None, world.clock), SqlRecommenders(world.engine)
     recommenders.put(spec(), world.clock.now(), "ada")
     put(world, write(1, False, p=1), write(2, p=1))
     copies.refresh()

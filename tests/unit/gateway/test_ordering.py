@@ -37,7 +37,7 @@ def unit(vectors: np.ndarray | None = None) -> LoadedVersion:
     found = None
     if vectors is not None:
         found = build_vectors(KEYS, vectors, np.array([1]), vectors[:1], ExactIndex(KEYS, vectors))
-    return LoadedVersion(1, "user", {"item": KEYS}, KEYS, KEYS, KEYS[:0], np.array([1]), found, np.arange(len(KEYS)), KEYS)
+    return LoadedVersion(1, "user", "item", {"item": KEYS}, KEYS, KEYS, KEYS[:0], np.array([1]), found, np.arange(len(KEYS)), KEYS)
 
 
 def state() -> Any:
