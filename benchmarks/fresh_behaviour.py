@@ -1,6 +1,6 @@
 """Tastes that move by the hour: the hit rate of each family with and without the user's recent likes, and what they cost.
 
-    python -m benchmarks.fresh_behaviour [--seeds 1 2 3] [--families ease itemknn mf session]
+    python -m benchmarks.fresh_behaviour [--seeds 1 2 3] [--families ease itemknn mf session mlp]
 
 In each hour a quarter of the users takes another user's tastes. A user asks a few times an hour, clicks, and picks an item unasked; both
 count as events. The same version answers two recommenders that differ by `serve.recent` alone, to equal users with equal luck; nothing is
@@ -41,7 +41,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "itemknn": {"family": "itemknn"},
     "mf": {"family": "mf"},
     "session": {"family": "session", "params": {"length": 50}, "train": {"epochs": 20}},
+    "mlp": {"family": "mlp"},
+    "gbm": {"family": "gbm"},
 }
+SEQUENCE = {"sequence": {"of": "movieId", "by": "userId", "length": 50, "liked": True}}
+READ_SEQUENCES = ("mlp", "gbm")
+"""Families that read recent likes with a feature of sequences alone."""
 
 
 @dataclass
@@ -61,7 +66,8 @@ class Arm:
 
 def spec(name: str, model: dict[str, Any], data: Path, seed: int, recent: object) -> dict[str, Any]:
     folder, trained = data.absolute(), {**model, "train": {**model.get("train", {}), "seed": seed}}
-    features = [{"categorify": ["userId", "movieId"]}]
+    features: list[dict[str, Any]] = [{"categorify": ["userId", "movieId"]}]
+    features += [SEQUENCE] if model["family"] in READ_SEQUENCES else []
     tables = folder / "ratings.parquet", folder / "films.parquet"
     return films(*tables, name=name, features=features, model=trained, serve={"recent": recent})
 

@@ -25,6 +25,14 @@ def begin_card(stage: StageSpec, graph: Graph, model: Trained, served: Signature
         lookup_bytes=sum(table.width * 4 * (table.length or 1) for table in model.tables),
         label=f"{spec.schema_.label.column or 'each row'} {spec.schema_.label.positive}",
         score=model.meaning,
-        recent=model.recent_use if served.session is not None and spec.serve.recent_items and isinstance(model, UsesRecentItems) else None,
+        recent=_recent_use(model) if served.session is not None and spec.serve.recent_items else None,
         new_items=tuple(sorted({source.attribute for source in new.inputs})),
+    )
+
+
+def _recent_use(model: Trained) -> str | None:
+    return (
+        model.recent_use
+        if isinstance(model, UsesRecentItems)
+        else "recent likes follow the sequence of the user's items, which the model reads"
     )

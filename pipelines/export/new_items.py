@@ -26,13 +26,14 @@ def new_items(graph: Graph, served: Signature, kinds: Mapping[str, Kind], since:
 
 
 def _attribute(column: Raw, kinds: Mapping[str, Kind]) -> AttributeInput | None:
-    """Returns None if no attribute has the column's values."""
+    """Returns None if no attribute has the column's values. Vectors are left out: attributes have no long lists."""
     name = column.source or column.name
     expected: Kind = "text" if column.kind == "string" else "number"
     if column.many and column.separator is None:
         expected = "texts" if expected == "text" else "numbers"
     elif column.many:
         expected = "text"
-    if column.pattern is not None or kinds.get(name) != expected:
+    is_vector = column.many and column.kind == "float32"
+    if is_vector or column.pattern is not None or kinds.get(name) != expected:
         return None
     return AttributeInput(input=column.name, attribute=name, separator=column.separator)

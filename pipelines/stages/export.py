@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,9 @@ from shared.stage_process import Outcome
 
 _FRESH = 1000
 """Maximum number of new items."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DUMP = timedelta(hours=1)
+"""Time that writing an items table may take: an item that is written to the catalogue meanwhile may be missing in the table."""
 
 
 def run(context: Context) -> Outcome:
@@ -88,9 +91,10 @@ def run(context: Context) -> Outcome:
     if item_ids is not None:
         files[ITEM_IDS] = write_arrays(context.out(ITEM_IDS), text_arrays(item_ids))
     files |= write_online(served, raw.users, newest(context.fetcher("etl")), spec.serve.store.ttl, context.out)
-    seed, kinds, since = _seed(context, raw.items, graph.item)
+    seed, kinds, table_at = _seed(context, raw.items, graph.item)
+    since = _EPOCH if spec.data.items is None else (table_at or datetime.fromtimestamp(learned_until, UTC)) - _DUMP
     files |= seed
-    new = new_items(graph, served, kinds, since or datetime.fromtimestamp(learned_until, UTC))
+    new = new_items(graph, served, kinds, since)
     files[NEW_ITEMS] = _text(context, NEW_ITEMS, new.model_dump_json(indent=1))
     if new.unknown:
         log.info("new items: some inputs stay unknown inputs=%s", ", ".join(new.unknown))
@@ -172,7 +176,7 @@ def _fresh(context: Context, items: pl.Series) -> NDArray[np.int64]:
 
 
 def _seed(context: Context, items: pl.DataFrame, key: str) -> tuple[dict[str, Path], Mapping[str, Kind], datetime | None]:
-    """Writes the attributes of the items table for the catalogue; nothing without a table, or for rows of an older etl. Returns the files,
+    """Writes the attributes of the items table for the catalogue; nothing for rows of an older etl. Returns the files,
     the attributes and the time of the table."""
     if not context.has("etl", ITEMS_TABLE):
         return {}, {}, None

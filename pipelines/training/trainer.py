@@ -16,8 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from pipelines.features.columns import UNKNOWN
-from pipelines.inputs.batch_stages import UNKNOWN_ITEMS
+from pipelines.inputs.batch_stages import UNKNOWN_ITEMS, UNKNOWN_SHARE
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.bloom_filter import LikedItems, read_liked
 from pipelines.inputs.tables import describes_items
@@ -169,6 +168,8 @@ def batches_of(task: Task, batch_size: int, negatives: int, liked: LikedItems | 
     share = getattr(task.model.params, "unknown_items", None)  # families of keys alone have no such parameter
     if not describes_items(task.graph):
         return base if share is None else replace(base, unknown_items=share)
-    is_known = (task.items.columns[task.graph.item] != UNKNOWN) | (task.popularity.counts > 0)
+    vocabulary = task.graph.key(task.graph.item).state
+    is_known = np.isin(task.popularity.items, vocabulary.values.to_numpy()) | (task.popularity.counts > 0)
     drawable = None if is_known.all() or not is_known.any() else np.flatnonzero(is_known)
-    return replace(base, unknown_items=UNKNOWN_ITEMS if share is None else share, drawable=drawable)
+    usual = UNKNOWN_ITEMS if vocabulary.buckets is None else UNKNOWN_SHARE  # rows with an unknown item would all show one bucket
+    return replace(base, unknown_items=usual if share is None else share, drawable=drawable)

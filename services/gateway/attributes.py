@@ -103,6 +103,8 @@ class ListAttribute:
     has_value: Mask
     values: Column
     slots: Rows
+    places: Column
+    """Place of each value in its item's list."""
     _having: dict[float, Mask] = field(default_factory=dict)
 
     def having(self, value: float) -> Mask:
@@ -153,10 +155,12 @@ class Attributes:
     texts: int
     """Number of words that this state may use."""
     available: Mask
-    written: Column
-    """Time of each item's newest write, in seconds since 1970."""
+    created: Column
+    """Time of each item's first write, in seconds since 1970."""
+    revisions: Ints
+    """Revision of each item's newest change."""
     ids: Sequence[str]
-    """Id of each item, if ids are text; states share the list."""
+    """Id of each item, empty if ids are not text; states share the list."""
     scalars: Mapping[tuple[str, Kind], Column]
     lists: Mapping[tuple[str, Kind], ListAttribute]
 
@@ -166,15 +170,15 @@ class Attributes:
     @property
     def size(self) -> int:
         """Bytes of the arrays."""
-        arrays = [self.available, self.written, self.slots.keys, self.slots.of, *self.scalars.values()]
-        arrays += [part for pairs in self.lists.values() for part in (pairs.has_value, pairs.values, pairs.slots)]
+        arrays = [self.available, self.created, self.revisions, self.slots.keys, self.slots.of, *self.scalars.values()]
+        arrays += [part for pairs in self.lists.values() for part in (pairs.has_value, pairs.values, pairs.slots, pairs.places)]
         return sum(array.nbytes for array in arrays)
 
 
 def nothing() -> Attributes:
     """Returns the empty catalogue: each item is available and has no attributes."""
     none = np.empty(0, np.int64)
-    return Attributes(Slots(none, none.astype(np.intp)), TextCodes(), 0, np.ones(1, bool), np.zeros(1), (), {}, {})
+    return Attributes(Slots(none, none.astype(np.intp)), TextCodes(), 0, np.ones(1, bool), np.zeros(1), np.zeros(1, np.int64), (), {}, {})
 
 
 class AttributeBuilder:
@@ -199,9 +203,11 @@ class AttributeBuilder:
             new_values.add(slot, change)
         available = _grown(self.state.available, count, True)
         available[changed] = [change.available and not change.deleted for change in latest.values()]
-        written = _grown(self.state.written, count, 0.0)
-        written[changed] = [change.updated_at.timestamp() if change.updated_at else 0.0 for change in latest.values()]
-        self._ids += [change.id for slot, change in zip(changed.tolist(), latest.values(), strict=True) if slot >= before and change.id]
+        created = _grown(self.state.created, count, 0.0)
+        created[changed] = [change.created_at.timestamp() if change.created_at else 0.0 for change in latest.values()]
+        revisions = _grown(self.state.revisions, count, 0)
+        revisions[changed] = [change.revision for change in latest.values()]
+        self._ids += [change.id or "" for slot, change in zip(changed.tolist(), latest.values(), strict=True) if slot >= before]
         scalars = {
             key: _scalar(self.state.scalars.get(key), key[1], count, changed, new_values.scalars.get(key))
             for key in new_values.all_scalars(self.state)
@@ -215,7 +221,8 @@ class AttributeBuilder:
             words=words,
             texts=len(words),
             available=available,
-            written=written,
+            created=created,
+            revisions=revisions,
             ids=self._ids,
             scalars={key: column for key, column in scalars.items() if column is not None},
             lists={key: pairs for key, pairs in lists.items() if pairs is not None},
@@ -247,7 +254,7 @@ def _tidied(state: Attributes) -> Attributes:
         scalars={**state.scalars, **{key: codes[column] for key, column in scalars.items()}},
         lists={
             **state.lists,
-            **{key: ListAttribute(pairs.has_value, codes[pairs.values], pairs.slots) for key, pairs in lists.items()},
+            **{key: ListAttribute(pairs.has_value, codes[pairs.values], pairs.slots, pairs.places) for key, pairs in lists.items()},
         },  # the order of the pairs stays valid
     )
 
@@ -295,19 +302,28 @@ def _pairs(
 ) -> ListAttribute | None:
     has_value = np.zeros(count, bool) if former is None else _grown(former.has_value, count, False)
     has_value[changed] = False
-    values, slots = np.empty(0, _LISTS[kind]), np.empty(0, np.intp)
+    values, slots, places = np.empty(0, _LISTS[kind]), np.empty(0, np.intp), np.empty(0, np.int16)
     if former is not None:
         touched = np.zeros(count, bool)
         touched[changed] = True
         stays = ~touched[former.slots]
-        values, slots = former.values[stays], former.slots[stays]
+        values, slots, places = former.values[stays], former.slots[stays], former.places[stays]
     if new_values is not None:
         has_value[new_values[0]] = True
         values = np.concatenate((values, np.asarray(new_values[2], _LISTS[kind])))
-        slots = np.concatenate((slots, np.asarray(new_values[1], np.intp)))
+        new_slots = np.asarray(new_values[1], np.intp)
+        slots, places = np.concatenate((slots, new_slots)), np.concatenate((places, places_in_runs(new_slots)))
         order = np.argsort(values, kind="stable")
-        values, slots = values[order], slots[order]
-    return ListAttribute(has_value, values, slots) if has_value.any() else None
+        values, slots, places = values[order], slots[order], places[order]
+    return ListAttribute(has_value, values, slots, places) if has_value.any() else None
+
+
+def places_in_runs(numbers: Ints | Rows) -> Column:
+    """Returns each element's place, from 0, in its run of equal numbers."""
+    begins = np.flatnonzero(np.diff(numbers, prepend=-1) != 0)
+    lengths = np.diff(begins, append=len(numbers))
+    places: Column = (np.arange(len(numbers)) - np.repeat(begins, lengths)).astype(np.int16)
+    return places
 
 
 def has_value(column: Column) -> Mask:

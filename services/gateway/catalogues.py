@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from services.gateway.attributes import AttributeBuilder, Attributes, nothing
+from services.gateway.attributes import AttributeBuilder, Attributes
+from services.gateway.new_items import EMPTY, CatalogueView
 from shared.ports import Catalogue, CatalogueHead, Clock
 from shared.telemetry import metrics
 from shared.telemetry.outages import Outages
@@ -23,7 +24,6 @@ EVERY = timedelta(milliseconds=200)
 PAGE = 2_000
 PATIENCE = 0.5
 """Maximum seconds that one pass reads: the same thread reads the routes."""
-_NOTHING = nothing()
 
 
 class _Copy:
@@ -38,27 +38,33 @@ class Catalogues:
     def __init__(
         self,
         store: Catalogue,
-        prepare: Callable[[str, Attributes], None],
+        view: Callable[[str, Attributes, CatalogueView], CatalogueView],
         clock: Clock,
         page: int = PAGE,
         patience: float = PATIENCE,
     ) -> None:
-        """`prepare` is called with each new state before requests see it."""
+        """`view` makes the view of a recommender's state from the former view."""
         self._store = store
-        self._prepare = prepare
+        self._view = view
         self._clock = clock
         self._page = page
         self._patience = patience
         self._copies: dict[str, _Copy] = {}
-        self._shown: dict[str, Attributes] = {}
+        self._shown: dict[str, CatalogueView] = {}
+        self._stale: set[str] = set()
         self._looked_at: datetime | None = None
         self._outages = Outages(log)
         self.read_at: datetime | None = None
         """Last time when all copies were current; None: never."""
         metrics.CATALOGUE_AGE.set_function(self._age)  # evaluated at each scrape, even if the store hangs
 
-    def of(self, recommender: str) -> Attributes:
-        return self._shown.get(recommender, _NOTHING)
+    def of(self, recommender: str) -> CatalogueView:
+        return self._shown.get(recommender, EMPTY)
+
+    def renew(self, recommenders: Iterable[str]) -> None:
+        """Makes the views again, for other versions."""
+        for name in {*recommenders, *self._shown}:
+            self._show(name, self.of(name).attributes)
 
     def _age(self) -> float:
         return math.inf if self.read_at is None else max(0.0, (self._clock.now() - self.read_at).total_seconds())
@@ -80,11 +86,15 @@ class Catalogues:
 
     def due(self) -> float | None:
         """Seconds until a pass has work although nothing has changed; None if never."""
-        return 0.0 if self._outages.open or self._looked_at is None else None
+        if self._outages.open or self._looked_at is None:
+            return 0.0
+        return EVERY.total_seconds() if self._stale else None
 
     def _read(self, until: float) -> bool:
         """Returns whether nothing is left to read."""
         heads = self._store.heads()
+        for name in list(self._stale):
+            self._show(name, self.of(name).attributes)
         complete = [self._follow(name, head, until) for name, head in heads.items()]
         return all(complete)
 
@@ -106,7 +116,7 @@ class Catalogues:
                 return False
 
     def _show(self, name: str, state: Attributes) -> None:
-        self._prepare(name, state)
-        self._shown[name] = state
+        self._shown[name] = shown = self._view(name, state, self.of(name))
+        (self._stale.add if shown.stale else self._stale.discard)(name)
         metrics.CATALOGUE_ITEMS.labels(name).set(len(state))
         metrics.CATALOGUE_BYTES.labels(name).set(state.size)

@@ -27,7 +27,7 @@ from services.gateway.liked_items import NOTHING, read_likes
 from services.gateway.loaded_version import LoadedVersion
 from services.gateway.loader import Loader
 from services.gateway.model_inputs import ModelInputs
-from services.gateway.new_items import ExtendedVersions
+from services.gateway.new_items import CatalogueView, CatalogueViews
 from services.gateway.rules import Rules
 from services.gateway.score_and_similar import Scores, Similar, scores_of, similar_to
 from services.gateway.scoring import AnswerExplanation, RankedRequests, Scoring, ShownItems
@@ -131,10 +131,10 @@ class Gateway:
         self._scoring = Scoring(server, self._feeding)
         # A new id at each start: the counts start at zero.
         self._shadow = Shadow(server, self._feeding, stores.mirrors, f"{id}-{secrets.token_hex(4)}")
-        self._extended = ExtendedVersions()
-        self._prepared = self._loader.snapshot
-        """The snapshot whose versions have the new items of the catalogues."""
-        self._catalogues = Catalogues(stores.catalogue, self._prepare, self._clock)
+        self._views = CatalogueViews()
+        self._viewed = self._loader.snapshot
+        """The snapshot whose versions the views of the catalogues have."""
+        self._catalogues = Catalogues(stores.catalogue, self._view, self._clock)
         self._recommenders = stores.recommenders
         self._routes = stores.routes
         self._batcher = Batcher[tuple[str, int] | None, _Routed | Question | _ScoresQuestion](self._work)
@@ -143,18 +143,17 @@ class Gateway:
         """Reads routes and catalogues. One thread of the owner calls it about every 100 ms, or after a change; `beat` equally often."""
         self._loader.refresh()
         self._catalogues.refresh()
-        if self._loader.snapshot is not self._prepared:
-            for name in self._loader.snapshot.served:
-                self._prepare(name, self._catalogues.of(name))
-            self._prepared = self._loader.snapshot
+        snapshot = self._loader.snapshot
+        if snapshot is not self._viewed:
+            self._catalogues.renew(snapshot.served)
+            self._viewed = snapshot
         self._batcher.keep({(name, number) for name, number in self.versions})
         self._shadow.report(self._clock.now())
 
-    def _prepare(self, name: str, attributes: Attributes) -> None:
+    def _view(self, name: str, attributes: Attributes, former: CatalogueView) -> CatalogueView:
         served = self._loader.snapshot.served.get(name)
-        if served is not None:
-            for unit in served.units.values():
-                self._extended.follow(unit, attributes, served.filter.serve.new_items)
+        units = list(served.units.values()) if served else []
+        return self._views.view(name, units, attributes, served is not None and served.filter.serve.new_items, former)
 
     def beat(self) -> None:
         """Reports the heartbeat and the shadow's totals between two passes."""
@@ -222,8 +221,9 @@ class Gateway:
         """Scores the items with the user's version, on the caller's thread."""
         served = self._served(name, self._loader.snapshot)
         version, variant = choose(served.route, user)
-        request = self._request(name, served, user, 1, FilterInput(self._catalogues.of(name), _NO_CONTEXT, frozenset()))
-        unit = self._extended.of(served.units[version])
+        view = self._catalogues.of(name)
+        request = self._request(name, served, user, 1, FilterInput(view.attributes, _NO_CONTEXT, frozenset()))
+        unit = view.unit(served.units[version])
         liked = read_likes(self._journal, name, served, [user], request.at, [unit]).get(user, NOTHING)
         return scores_of(self._server, self._feeding, replace(request, recent=liked.recent), unit, variant, items)
 
@@ -233,8 +233,9 @@ class Gateway:
         served.filter.check(context)
         ids = self.ids(name)
         dropped = frozenset(ids.items(exclude, "exclude"))
-        request = self._request(name, served, 0, k, FilterInput(self._catalogues.of(name), context, dropped))
-        return similar_to(request, self._extended.of(served.units[served.route.stable]), item, ids.item(item))
+        view = self._catalogues.of(name)
+        request = self._request(name, served, 0, k, FilterInput(view.attributes, context, dropped))
+        return similar_to(request, view.unit(served.units[served.route.stable]), item, ids.item(item))
 
     def _request(self, name: str, served: ServedRecommender, user: int, k: int, filter_input: FilterInput) -> RankingRequest:
         """Builds a ranking request that is not an answer: seen items stay, and no rules apply."""
@@ -343,15 +344,16 @@ class Gateway:
 
     def _answer_together(self, routed: Sequence[_Routed]) -> Sequence[Answer]:
         now, laps = self._clock.now(), StageTimer()
-        unit = self._extended.of(routed[0].served.units[routed[0].version])
-        requests = self._build_requests(routed, unit, now, laps)
+        view = self._catalogues.of(routed[0].question.recommender)  # read once: versions and attributes of one state
+        unit = view.unit(routed[0].served.units[routed[0].version])
+        requests = self._build_requests(routed, unit, view.attributes, now, laps)
         ranked = self._scoring.show(requests, unit, laps)
         answers, impressions = self._build_answers(routed, unit, ranked, now)
         if impressions:
             self._journal.write(*impressions)
         laps.lap("log")
         if impressions:
-            self._mirror(routed, requests, ranked)
+            self._mirror(routed, requests, ranked, view)
             for stage, seconds in laps.seconds.items():
                 metrics.ANSWER_STAGE_SECONDS.labels(routed[0].question.recommender, stage).observe(seconds)
         return [
@@ -359,13 +361,14 @@ class Gateway:
             for answer, shown in zip(answers, ranked.shown, strict=True)
         ]
 
-    def _build_requests(self, routed: Sequence[_Routed], unit: LoadedVersion, now: datetime, laps: StageTimer) -> list[RankingRequest]:
+    def _build_requests(
+        self, routed: Sequence[_Routed], unit: LoadedVersion, attributes: Attributes, now: datetime, laps: StageTimer
+    ) -> list[RankingRequest]:
         name, served = routed[0].question.recommender, routed[0].served
         filter, rules = served.filter, served.ordering.at(now)
         likes = read_likes(self._journal, name, served, {request.question.user for request in routed}, now)
         if filter.drops_seen or unit.session is not None:
             laps.lap("seen")
-        attributes = self._catalogues.of(name)
         requests = []
         for request in routed:
             question = request.question
@@ -406,7 +409,7 @@ class Gateway:
             timed = timed or (own and shown.model_called)
         return answers, impressions
 
-    def _mirror(self, routed: Sequence[_Routed], requests: Sequence[RankingRequest], ranked: RankedRequests) -> None:
+    def _mirror(self, routed: Sequence[_Routed], requests: Sequence[RankingRequest], ranked: RankedRequests, view: CatalogueView) -> None:
         served, route = routed[0].served, routed[0].served.route
         if route.shadow and route.candidate is not None:
             public = [place for place, request in enumerate(routed) if not request.question.trial]
@@ -415,7 +418,7 @@ class Gateway:
                 MirroredBatch(
                     [requests[place] for place in public],
                     route.generation,
-                    self._extended.of(served.units[route.candidate]),
+                    view.unit(served.units[route.candidate]),
                     stable,
                 )
             )

@@ -91,17 +91,17 @@ class LoadedVersion:
         joined = {name: np.concatenate([column, columns[name]]) for name, column in self.columns.items()}
         for column in joined.values():
             column.flags.writeable = False
-        items = joined[self.item_input]
-        order = np.argsort(items, kind="stable")
-        fresh = np.concatenate([columns[self.item_input], self.fresh])
+        new = columns[self.item_input]
+        order = np.argsort(new)
+        places = np.searchsorted(self._sorted, new[order])
         return replace(
             self,
             columns=joined,
-            items=items,
-            fresh=fresh,
-            _by_key=order,
-            _sorted=items[order],
-            new_count=len(fresh) - len(self.fresh),
+            items=joined[self.item_input],
+            fresh=np.concatenate([new, self.fresh]),
+            _by_key=np.insert(self._by_key, places, len(self.items) + order),
+            _sorted=np.insert(self._sorted, places, new[order]),
+            new_count=len(new),
             new_ids=ids,
         )
 

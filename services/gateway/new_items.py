@@ -7,78 +7,126 @@ removed it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from services.gateway.attributes import Attributes, ListAttribute, Slots
+from services.gateway.attributes import Attributes, Ints, nothing, places_in_runs
 from services.gateway.loaded_version import Array, LoadedVersion
 from shared.contracts.items_table import AttributeInput, NewItems
 from shared.serving.nearest import Rows
 from shared.serving.signature import BLANK, DataType
+from shared.telemetry.outages import Outages
 
-MOST = 10_000
-"""Maximum new items of a version."""
+log = logging.getLogger(__name__)
+
+MOST, FEWEST = 10_000, 1_000
+"""Maximum new items of a version: as many as it has own items, but between these bounds."""
+REST, SHORT = 9.0, 0.02
+"""Pause after new columns were made, as a multiple of the seconds that it took, unless it was short: the same thread reads routes."""
 _LARGEST = 2.0**63
+_RANGE = 10.0
+"""A number is unknown if it is this many times larger than all of the version's: a network gives no usable score for it."""
 _UNHEARD = "\uffff"
 """Character of a word that no version knows."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Extended:
-    """A version with new items, and what they were made of."""
+class Extension:
+    """The new items of a version, and what they were made of."""
 
     state: Attributes
     absent: Rows
     """Slots of all items that the version does not have."""
+    slots: Rows
+    revisions: Ints
     columns: Mapping[str, Array]
-    unit: LoadedVersion
+    extended: LoadedVersion | None = None
+    """None: the version itself, without new items."""
+    rests_until: float = 0.0
+    stale: bool = False
+    """Whether changes wait for the end of the rest."""
 
 
-class ExtendedVersions:
-    """One thread follows, any thread reads."""
+@dataclass(frozen=True, eq=False)
+class CatalogueView:
+    """A state of a catalogue, and the served versions with its new items."""
+
+    attributes: Attributes
+    extensions: Mapping[LoadedVersion, Extension]
+
+    def unit(self, unit: LoadedVersion) -> LoadedVersion:
+        """Returns the version with the new items."""
+        extension = self.extensions.get(unit)
+        return unit if extension is None or extension.extended is None else extension.extended
+
+    @property
+    def stale(self) -> bool:
+        return any(extension.stale for extension in self.extensions.values())
+
+
+EMPTY = CatalogueView(nothing(), {})
+
+
+class CatalogueViews:
+    """Makes the views, on one thread."""
 
     def __init__(self) -> None:
-        self._extended: WeakKeyDictionary[LoadedVersion, _Extended] = WeakKeyDictionary()
+        self._outages = Outages(log)
 
-    def of(self, unit: LoadedVersion) -> LoadedVersion:
-        """Returns the version with the new items of the catalogue."""
-        extended = self._extended.get(unit)
-        return unit if extended is None else extended.unit
-
-    def follow(self, unit: LoadedVersion, state: Attributes, wanted: bool) -> None:
-        """Takes the new items of a state. Costs little if they are the same as before."""
-        if unit.new_items is None or not wanted:
-            self._extended.pop(unit, None)
-        else:
-            self._follow(unit, unit.new_items, state)
-        state.slots.align(self.of(unit))  # so that no request waits for it
-
-    def _follow(self, unit: LoadedVersion, reading: NewItems, state: Attributes) -> None:
-        former = self._extended.get(unit)
-        if former is not None and former.state is state:
-            return
-        absent = former.absent if former is not None and former.state.slots is state.slots else _absent(unit, state.slots)
-        slots = _newest(absent, state, reading.since.timestamp())
-        columns = _columns(unit, reading, state, slots)
-        before = {name: column[:0] for name, column in unit.columns.items()} if former is None else former.columns
-        extended = unit if former is None else former.unit
-        if any(column.tobytes() != before[name].tobytes() for name, column in columns.items()):
-            ids = [state.ids[slot] for slot in slots.tolist()] if unit.item_ids is not None else []
-            extended = unit.with_new_items(columns, ids) if len(slots) else unit
-        self._extended[unit] = _Extended(state, absent, columns, extended)
+    def view(
+        self, name: str, units: Collection[LoadedVersion], attributes: Attributes, wanted: bool, former: CatalogueView
+    ) -> CatalogueView:
+        """Never raises: a version whose new items cannot be read stays without them."""
+        extensions: dict[LoadedVersion, Extension] = {}
+        for unit in units if wanted else ():
+            if unit.new_items is None:
+                continue
+            key = (name, unit.version)
+            try:
+                extensions[unit] = _extension(unit, unit.new_items, attributes, former.extensions.get(unit))
+                self._outages.succeed(key, "new items: recovered recommender=%s version=%d", *key)
+            except Exception as error:
+                self._outages.fail(key, "new items: left out recommender=%s version=%d error=%s", *key, error, error=error)
+        made = CatalogueView(attributes, extensions)
+        for unit in units:
+            attributes.slots.align(made.unit(unit))  # so that no request waits for it
+        return made
 
 
-def _absent(unit: LoadedVersion, slots: Slots) -> Rows:
-    return slots.of[~unit.has(slots.keys)]
+def _extension(unit: LoadedVersion, reading: NewItems, state: Attributes, former: Extension | None) -> Extension:
+    if former is not None and former.state is state and not former.stale:
+        return former
+    same_slots = former is not None and former.state.slots is state.slots
+    absent = former.absent if former is not None and same_slots else state.slots.of[~unit.has(state.slots.keys)]
+    slots = _newest(absent, state, reading.since.timestamp(), min(MOST, max(FEWEST, unit.own_rows)))
+    revisions = state.revisions[slots]
+    if former is not None:
+        former = replace(former, state=state, absent=absent, stale=False)
+        if np.array_equal(slots, former.slots) and np.array_equal(revisions, former.revisions):
+            return former
+        if time.monotonic() < former.rests_until:
+            return replace(former, stale=True)
+    began = time.monotonic()
+    columns = _columns(unit, reading, state, slots)
+    extended = None
+    if former is not None and all(column.tobytes() == former.columns[name].tobytes() for name, column in columns.items()):
+        extended = former.extended  # clients cache its columns
+    elif len(slots):
+        ids = [state.ids[slot] for slot in slots.tolist()] if unit.item_ids is not None else []
+        extended = unit.with_new_items(columns, ids)
+    ended = time.monotonic()
+    rests_until = ended + REST * (ended - began) if ended - began > SHORT else 0.0
+    return Extension(state, absent, slots, revisions, columns, extended, rests_until)
 
 
-def _newest(absent: Rows, state: Attributes, since: float) -> Rows:
+def _newest(absent: Rows, state: Attributes, since: float, most: int) -> Rows:
     """Returns the slots of the new items, newest first, without unavailable ones."""
-    new = absent[state.available[absent] & (state.written[absent] > since)]
-    newest: Rows = new[np.lexsort((new, -state.written[new]))][:MOST]
+    new = absent[state.available[absent] & (state.created[absent] > since)]
+    newest: Rows = new[np.lexsort((new, -state.created[new]))][:most]
     return newest
 
 
@@ -98,49 +146,57 @@ def _column(own: Array, source: AttributeInput | None, state: Attributes, slots:
     column = np.full((len(slots), *own.shape[1:]), _blank(own), own.dtype)
     if source is None:
         return column
-    kind = "text" if own.dtype.kind == "U" else "number"
+    text = own.dtype.kind == "U"
     if own.ndim == 2 and source.separator is None:
-        pairs = state.lists.get((source.attribute, "texts" if kind == "text" else "numbers"))
-        values = {} if pairs is None else _lists(pairs, slots)
-        for row, slot in enumerate(slots.tolist()):
-            _fill(column[row], [_word(own, state.words[int(value)]) if kind == "text" else value for value in values.get(slot, ())])
-        return column
-    scalars = state.scalars.get((source.attribute, "text" if own.ndim == 2 or kind == "text" else "number"))
+        return _lists(own, column, source.attribute, state, slots)
+    scalars = state.scalars.get((source.attribute, "text" if text or own.ndim == 2 else "number"))
     if scalars is None:
         return column
-    if own.ndim == 1 and kind == "number":
-        return _numbers(scalars[slots], own, column)
-    for row, code in enumerate(scalars[slots].tolist()):
-        text = state.words[code] if code >= 0 else ""
-        if own.ndim == 1:
-            column[row] = _word(own, text)
-        else:
-            _fill(column[row], [_word(own, word) for word in text.split(source.separator) if word])
+    if own.ndim == 1:
+        return _words(own, state, scalars[slots]) if text else _numbers(own, scalars[slots])
+    codes, inverse = np.unique(scalars[slots], return_inverse=True)
+    distinct = np.full((len(codes), own.shape[1]), _blank(own), own.dtype)
+    for row, code in enumerate(codes.tolist()):
+        words = [_word(own, word) for word in state.words[code].split(source.separator) if word] if code >= 0 else []
+        distinct[row, : len(words)] = words[: own.shape[1]]
+    return distinct[inverse]
+
+
+def _lists(own: Array, column: Array, attribute: str, state: Attributes, slots: Rows) -> Array:
+    """Fills the column with the values of a list attribute, in their order."""
+    text = own.dtype.kind == "U"
+    pairs = state.lists.get((attribute, "texts" if text else "numbers"))
+    if pairs is None:
+        return column
+    row_of = np.full(len(state.available), -1, np.intp)
+    row_of[slots] = np.arange(len(slots))
+    rows = row_of[pairs.slots]
+    chosen = np.flatnonzero(rows >= 0)
+    chosen = chosen[np.lexsort((pairs.places[chosen], rows[chosen]))]
+    values = _words(own, state, pairs.values[chosen]) if text else _numbers(own, pairs.values[chosen])
+    there = values != _blank(own)
+    rows, values = rows[chosen][there], values[there]
+    places = places_in_runs(rows)
+    fits = places < own.shape[1]
+    column[rows[fits], places[fits]] = values[fits]
     return column
 
 
-def _lists(pairs: ListAttribute, slots: Rows) -> Mapping[int, list[float]]:
-    """Returns the values of each slot."""
-    lists: dict[int, list[float]] = {}
-    chosen = np.isin(pairs.slots, slots)
-    for slot, value in zip(pairs.slots[chosen].tolist(), pairs.values[chosen].tolist(), strict=True):
-        lists.setdefault(slot, []).append(value)
-    return lists
+def _words(own: Array, state: Attributes, codes: Array) -> Array:
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    words = np.array([_word(own, state.words[code]) if code >= 0 else "" for code in distinct.tolist()], own.dtype)
+    return words[inverse]
 
 
-def _fill(row: Array, values: Sequence[str | float]) -> None:
-    count = min(len(values), len(row))
-    row[:count] = values[:count]
-
-
-def _numbers(values: Array, own: Array, blank: Array) -> Array:
+def _numbers(own: Array, values: Array) -> Array:
     if own.dtype == np.float32:
-        with np.errstate(over="ignore"):
-            return values.astype(np.float32)
+        largest = np.abs(own[np.isfinite(own)]).max(initial=0)
+        return np.where(np.abs(values) <= _RANGE * largest, values, np.nan).astype(np.float32)
     floors = np.floor(values)
     there = np.abs(floors) < _LARGEST
-    blank[there] = floors[there].astype(np.int64)
-    return blank
+    numbers = np.full(len(values), _blank(own), np.int64)
+    numbers[there] = floors[there].astype(np.int64)
+    return numbers
 
 
 def _word(own: Array, text: str) -> str:

@@ -68,7 +68,8 @@ class SqlCatalogue:
                 _check_same_id(current, write.id)
                 attributes, available = written(current, write, overwrite)
                 times = times_after(current, write, overwrite, _micros(now))
-                after[write.item] = CatalogueItem(write.item, attributes, available, id=write.id, times=times)
+                created_at = now if current is None or current.deleted else current.created_at
+                after[write.item] = CatalogueItem(write.item, attributes, available, id=write.id, times=times, created_at=created_at)
             self._touch(connection, recommender, before, after)
             return self._write(connection, recommender, before, after, now)
 
@@ -83,7 +84,7 @@ class SqlCatalogue:
                 _check_same_id(current, row.id)
                 attributes = seeded(current, row.attributes, _micros(at))
                 if attributes is not None:
-                    new = CatalogueItem(item, attributes, updated_at=at, id=row.id)
+                    new = CatalogueItem(item, attributes, updated_at=at, id=row.id, created_at=at)
                     after[item] = new if current is None else replace(current, attributes=attributes, updated_at=_later(current, at))
             return self._write(connection, recommender, before, after, at)
 
@@ -246,4 +247,5 @@ def _read(row: Row[Any]) -> CatalogueItem:
     stored = row.attributes if isinstance(row.attributes, dict) else {}
     attributes = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
     times = row.times if isinstance(row.times, dict) else {EACH_NAME: _micros(row.updated_at)}
-    return CatalogueItem(row.item, attributes, row.available, row.deleted, row.revision, row.updated_at, row.id, times)
+    created_at = row.created_at or row.updated_at
+    return CatalogueItem(row.item, attributes, row.available, row.deleted, row.revision, row.updated_at, row.id, times, created_at)

@@ -216,6 +216,7 @@ catalogue_items = Table(
     Column("updated_at", Instant, nullable=False),
     Column("id", Text),  # the item's id if it is text; `item` is its key
     Column("times", Json),  # newest write of a client by attribute; null: all at updated_at
+    Column("created_at", Instant),  # null: at updated_at
     Index("catalogue_items_changed", "recommender", "revision"),
 )
 

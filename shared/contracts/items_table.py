@@ -56,7 +56,7 @@ class AttributeInput(Strict):
 class NewItems(Strict):
     """How a version reads items that the catalogue got after the version's items table."""
 
-    since: AwareDatetime = Field(description="Time of the items table; older items that it lacks are not new, but removed.")
+    since: AwareDatetime = Field(description="Items that were created earlier and that the version lacks are not new, but removed.")
     inputs: tuple[AttributeInput, ...] = ()
     unknown: tuple[str, ...] = Field((), description="Item inputs that are unknown for a new item.")
 

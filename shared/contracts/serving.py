@@ -86,7 +86,7 @@ class Serve(Strict):
     new_items: bool = Field(
         True,
         description="Whether items that the catalogue got after a version's training are candidates, scored by their attributes. At most "
-        "10,000, the newest; with `retrieve`, at most a quarter of its candidates.",
+        "as many as the version has (but 1,000 to 10,000), the newest; with `retrieve`, at most a quarter of its candidates.",
     )
     recent: Literal["off"] | Annotated[int, Field(strict=True, ge=1, le=500)] = Field(
         50,

@@ -27,6 +27,8 @@ class CatalogueItem:
     id: str | None = None
     """The item's id if it is text; `item` is its key."""
     times: Times = field(default_factory=dict, compare=False)
+    created_at: datetime | None = field(default=None, compare=False)
+    """Time of the first write, after the last deletion if there was one; of an item of the items table, the time of the table."""
 
 
 @dataclass(frozen=True)

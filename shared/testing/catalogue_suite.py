@@ -96,6 +96,16 @@ class CatalogueSuite:
         item = catalogue.get("films", 1)
         assert (dict(item.attributes), item.available, item.updated_at) == ({"age": 16}, True, LATER)
 
+    def test_an_item_keeps_the_time_of_its_creation_until_it_is_deleted(self, catalogue: Catalogue) -> None:
+        catalogue.put("films", [write(1, age=12)], NOW, True)
+        catalogue.seed("films", {2: SeedRow({"age": 6})}, NOW)
+        catalogue.put("films", [write(1, age=16), write(2, age=18)], LATER, True)
+        catalogue.seed("films", {1: SeedRow({"price": 6})}, LATER)
+        assert [item.created_at for item in catalogue.page("films", 10)] == [NOW, NOW]
+        catalogue.delete("films", [1], LATER)
+        catalogue.put("films", [write(1)], LATER, False)
+        assert [item.created_at for item in catalogue.changes("films", 0, 10)] == [NOW, LATER]
+
     def test_a_partial_write_changes_what_it_names_alone(self, catalogue: Catalogue) -> None:
         catalogue.put("films", [write(1, False, age=12, price=3, title="x")], NOW, True)
         catalogue.put("films", [write(1, age=16, price=None, region="de"), write(2, age=3)], NOW, False)

@@ -41,10 +41,6 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlatformProce
     folder = tmp_path_factory.mktemp("new")
     (folder / "data").mkdir()
     write_data(folder / "data")
-    likes = pl.read_parquet(folder / "data/ratings.parquet")
-    dislikes = likes.with_columns(filmId=(pl.col("filmId") + 1) % FILMS, rating=pl.lit(1, pl.Int64)).gather_every(3)
-    dislikes = dislikes.join(likes, on=["userId", "filmId"], how="anti")
-    pl.concat([likes, dislikes]).write_parquet(folder / "data/ratings.parquet")
     films = [*range(FILMS), *range(UNRATED, UNRATED + TASTES)]
     genres = [f"genre {taste(film)}" for film in films]
     pl.DataFrame({"filmId": films, "genre": genres}).write_parquet(folder / "data/films.parquet")

@@ -16,7 +16,7 @@ from tests.servers.platform_process import PlatformProcess, until
 from tests.support.document_runner import copy
 from tests.support.request_load import Load, is_answered
 
-MIGRATION = Path(__file__).parents[1] / "support/newer_release/0008_notes.py"
+MIGRATION = Path(__file__).parents[1] / "support/newer_release/0009_notes.py"
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,9 @@ def test_an_older_release_works_on_the_tables_of_a_newer_one_and_comes_back(
         assert "migrated by a newer release, used unchanged revision=notes" in older.log
     with PlatformProcess(older.home, older.data, program=newer) as upgraded:
         until("the newer release answers", lambda: is_answered(upgraded))
-    refused = migrate((sys.executable, "-m", "services.cli.main"), older.home, "--to", "audit_export")
+    refused = migrate((sys.executable, "-m", "services.cli.main"), older.home, "--to", "item_creation")
     assert refused.returncode != 0 and "use the `eyas migrate --to` of that release" in refused.stderr
-    done = migrate(newer, older.home, "--to", "audit_export")
-    assert (done.returncode, done.stdout) == (0, "the database is at revision audit_export\n"), done.stderr
+    done = migrate(newer, older.home, "--to", "item_creation")
+    assert (done.returncode, done.stdout) == (0, "the database is at revision item_creation\n"), done.stderr
     with PlatformProcess(older.home, older.data) as again:
         until("the older release answers on its own tables", lambda: is_answered(again))

@@ -22,6 +22,7 @@ from pipelines.data.pages import of_users
 from pipelines.features.engines.history import ROW, RowHistory
 from pipelines.features.engines.polars import PreparedTables
 from pipelines.features.graph import Graph, Tables, compile_graph, joined
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.raw import raw_column, signature
 from pipelines.features.stored import with_values
 from shared.contracts.features import Operator
@@ -159,12 +160,20 @@ def assert_onnx_equals_polars(entries: Values, seen: Values, new: Values, films:
     known = [one for one in seen if one["item"] < 4] or [seen[0] | {"item": 0}]
     graph = compile_graph(OPERATORS.validate_python([KEYS, *entries]), TABLES)
     graph = fitted(graph, rows_of(known), films[:4], pages(viewed, rows_of(known)) if graph.paged else None)
-    rows = prepared(graph, rows_of([*seen, *new]), films).collect()
+    rows = with_session(graph, prepared(graph, rows_of([*seen, *new]), films).collect())
     ours = graph.transform(rows.lazy()).collect()
     for limit in (None, 0):  # tables in the graph, and beside it
         for theirs in (by_onnx(graph, rows, limit), *by_onnx_of_offsets(graph, rows, limit)):
             for feature in graph.features:
                 compare(feature.name, feature.kind, ours[feature.name].to_numpy(), theirs[feature.name])
+
+
+def with_session(graph: Graph, rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds items of a request, some of them unknown, if the graph takes any."""
+    inputs = [operator.session for operator in graph.operators if isinstance(operator, Sequence) and operator.session is not None]
+    some = ([], [3], [0, 9], [2, 1, 3], [5])
+    lists = pl.Series([some[at % len(some)] for at in range(len(rows))], dtype=pl.List(pl.Int64))
+    return rows.with_columns(lists.list.tail(column.width or 1).alias(column.name) for column in inputs)
 
 
 def drawn(what: st.SearchStrategy[dict[str, Any]], least: int, most: int) -> st.SearchStrategy[list[dict[str, Any]]]:
@@ -213,7 +222,9 @@ def by_onnx_of_offsets(graph: Graph, rows: pl.DataFrame, limit: int | None) -> I
 def asked(graph: Graph, rows: pl.DataFrame, limit: int | None, lists: Lists) -> tuple[Signature, pl.DataFrame]:
     """What the unit takes, and the columns of that."""
     serve = Serve(lists=lists) if limit is None else Serve(lists=lists, vocabulary_limit=limit)
-    return signature(graph, serve), without_strangers(graph, with_values(rows, graph.stored(limit)), limit)
+    of_requests = [operator.session.name for operator in graph.operators if isinstance(operator, Sequence) and operator.session is not None]
+    stored = without_strangers(graph, with_values(rows.drop(of_requests), graph.stored(limit)), limit)
+    return signature(graph, serve), stored.with_columns(rows[name] for name in of_requests)
 
 
 def run_onnx(graph: Graph, limit: int | None, lists: Lists, feed: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:

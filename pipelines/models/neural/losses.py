@@ -91,7 +91,7 @@ class InBatch:
 
 
 def log_chances(counts: NDArray[Any]) -> NDArray[np.float32]:
-    """Returns the log share by code, from the item counts. An item without rows counts half, and so does the unknown item, although a share
-    of all rows is shown as unknown: with that share, every item without likes would rank above most liked items."""
+    """Returns the log share by code, from the item counts. An item without rows counts half. So does the unknown item of keys alone,
+    although a share of all rows is shown as unknown: with that share, every item without likes would rank above most liked items."""
     log_shares: NDArray[np.float32] = np.log(np.maximum(counts, 0.5) / max(float(counts.sum()), 1.0)).astype(np.float32)
     return log_shares

@@ -95,17 +95,18 @@ def deal(rows: Path, item_codes: NDArray[Any], folds: int, seed: int, folder: Pa
 
 @dataclass(frozen=True)
 class Popular:
-    """Draws catalogue rows in proportion to likes plus one."""
+    """Draws rows of `drawable` in proportion to likes plus one."""
 
     likes: NDArray[np.float64]
+    drawable: NDArray[np.int64]
 
     def __call__(self, rows: Mapping[str, Column], random: np.random.Generator) -> NDArray[Any]:
-        drawn: NDArray[Any] = np.searchsorted(self._ends, random.random(_count(rows)) * self._ends[-1], side="right")
+        drawn: NDArray[Any] = self.drawable[np.searchsorted(self._ends, random.random(_count(rows)) * self._ends[-1], side="right")]
         return drawn
 
     @cached_property
     def _ends(self) -> NDArray[np.float64]:
-        return np.cumsum(self.likes + 1)
+        return np.cumsum(self.likes[self.drawable] + 1)
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,12 @@ class Retrieved:
     """Item codes by catalogue row."""
     likes: LikePairs
     count: int
+    drawable: NDArray[np.int64]
 
     def __call__(self, rows: Mapping[str, Column], random: np.random.Generator) -> NDArray[Any]:
         users = np.asarray(rows["user_code"])
         distinct, place = np.unique(users, return_inverse=True)
-        count = min(self.count, len(self.items))
+        count = min(self.count, len(self.drawable))
         step = max(1, _CELLS // len(self.items))
         parts = [self._best(distinct[at : at + step], count) for at in range(0, len(distinct), step)]
         best = np.concatenate(parts) if parts else np.zeros((0, count), np.int64)
@@ -132,8 +134,9 @@ class Retrieved:
         scores = self.knowledge.fits(users)
         liked = self._liked.rows(users)
         scores[np.repeat(np.arange(len(users)), liked.lengths), liked.others] = -np.inf
-        best: NDArray[Any] = np.argpartition(-scores[:, self.items], count - 1, axis=1)[:, :count]
-        return best
+        best: NDArray[Any] = np.argpartition(-scores[:, self.items[self.drawable]], count - 1, axis=1)[:, :count]
+        rows: NDArray[Any] = self.drawable[best]
+        return rows
 
     @cached_property
     def _liked(self) -> Any:
@@ -169,10 +172,10 @@ class NegativeSampling:
     def by(self, knowledge: Knowledge) -> Draw | None:
         params = self.params
         if params.among == "popular":
-            return Popular(self.popularity)
+            return Popular(self.popularity, self.drawable)
         if params.among == "all" or not params.negatives:
             return None
-        retrieved = Retrieved(knowledge, self.items, self.likes, params.candidates)
+        retrieved = Retrieved(knowledge, self.items, self.likes, params.candidates, self.drawable)
         return retrieved if params.among == "retrieved" else MixedNegatives(retrieved, self.drawable)
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from services.gateway.catalogues import Catalogues
+from services.gateway.new_items import CatalogueView
 from services.store.recommenders import SqlRecommenders
 from shared.domain.catalogue import ItemWrite
 from shared.domain.errors import Unavailable
@@ -165,13 +166,13 @@ def test_the_shadow_passes_the_same_filter(world, serve):
 def test_half_a_change_is_never_shown(world):
     """However many pages it takes, and however many passes."""
     clock = world.clock
-    copies = Catalogues(world.catalogue, lambda name, state: None, clock, page=3, patience=0)
+    copies = Catalogues(world.catalogue, lambda name, state, former: CatalogueView(state, {}), clock, page=3, patience=0)
     for price in (1, 2):
         world.catalogue.put("m", [write(item, price=price) for item in range(20)], clock.now(), True)
         seen = []
         for _ in range(9):
             copies.refresh()
-            state = copies.of("m")
+            state = copies.of("m").attributes
             seen.append(set(state.scalars["price", "number"][:-1].tolist()) if len(state) else set())
             assert len(state) in (0, 20)
         clock.pass_by(seconds=1)
@@ -181,17 +182,20 @@ def test_half_a_change_is_never_shown(world):
 
 
 def test_a_catalogue_whose_recommender_was_made_anew_begins_anew(world):
-    copies, recommenders = Catalogues(world.catalogue, lambda name, state: None, world.clock), SqlRecommenders(world.engine)
+    copies, recommenders = (
+        Catalogues(world.catalogue, lambda name, state, former: CatalogueView(state, {}), world.clock),
+        SqlRecommenders(world.engine),
+    )
     recommenders.put(spec(), world.clock.now(), "ada")
     put(world, write(1, False, p=1), write(2, p=1))
     copies.refresh()
-    assert len(copies.of("m")) == 2
+    assert len(copies.of("m").attributes) == 2
     recommenders.delete("m", world.clock.now())
     world.clock.pass_by(seconds=1)
     copies.refresh()
-    assert (len(copies.of("m")), copies.of("m").scalars) == (0, {})
+    assert (len(copies.of("m").attributes), copies.of("m").attributes.scalars) == (0, {})
     recommenders.put(spec(), world.clock.now(), "ada")
     put(world, write(2, p=3))
     world.clock.pass_by(seconds=1)
     copies.refresh()
-    assert len(copies.of("m")) == 1
+    assert len(copies.of("m").attributes) == 1

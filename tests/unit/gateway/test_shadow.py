@@ -32,7 +32,9 @@ def gateway(world):
 
 
 def ranking_request(gateway):
-    return gateway._request("m", gateway._loader.snapshot.served["m"], 1, 1, FilterInput(gateway._catalogues.of("m"), {}, frozenset()))
+    return gateway._request(
+        "m", gateway._loader.snapshot.served["m"], 1, 1, FilterInput(gateway._catalogues.of("m").attributes, {}, frozenset())
+    )
 
 
 def total(world, gateway, generation=7) -> ShadowCounts:

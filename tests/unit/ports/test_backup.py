@@ -365,7 +365,7 @@ def test_a_release_restores_tables_of_a_newer_one_that_it_can_use(
     home: Installation, new_home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = shutil.copytree(migrate._MIGRATIONS, tmp_path / "migrations")
-    shutil.copy(Path(__file__).parents[2] / "support/newer_release/0008_notes.py", newer / "versions")
+    shutil.copy(Path(__file__).parents[2] / "support/newer_release/0009_notes.py", newer / "versions")
     with monkeypatch.context() as release:
         release.setattr(migrate, "_MIGRATIONS", newer)
         engine = open_engine(home.url)

@@ -143,7 +143,7 @@ def test_a_database_of_newer_code_is_refused_in_one_line_and_left_alone(engine: 
     assert "gateways" not in inspect(engine).get_table_names()
 
 
-REVISIONS = ("initial", "catalogue_seeds", "text_ids", "event_deletions", "forgotten_users", "sessions", "audit_export")
+REVISIONS = ("initial", "catalogue_seeds", "text_ids", "event_deletions", "forgotten_users", "sessions", "audit_export", "item_creation")
 TABLES = (state_tables, event_tables, feature_tables)
 
 
@@ -226,8 +226,8 @@ def test_a_way_back_that_loses_rows_or_is_none_is_refused_and_nothing_changes(en
         (
             "initials",
             Invalid,
-            "unknown revision 'initials'; known: audit_export, sessions, forgotten_users, event_deletions, text_ids, catalogue_seeds, "
-            "initial",
+            "unknown revision 'initials'; known: item_creation, audit_export, sessions, forgotten_users, event_deletions, text_ids, "
+            "catalogue_seeds, initial",
         ),
         ("base", Invalid, "unknown revision 'base'"),
     ):
@@ -251,7 +251,7 @@ def test_a_way_back_that_loses_rows_or_is_none_is_refused_and_nothing_changes(en
         downgrade(engine, "text_ids")
 
 
-NEWER = ROOT / "tests/support/newer_release/0008_notes.py"
+NEWER = ROOT / "tests/support/newer_release/0009_notes.py"
 
 
 @pytest.mark.requirement("U-11")
@@ -275,8 +275,8 @@ def test_code_uses_the_tables_of_a_newer_release_that_says_it_can(
     with pytest.raises(Unsupported, match="use the `eyas migrate --to` of that release"):
         downgrade(engine, "text_ids")
     moved = NEWER.read_text().replace('revision = "notes"', 'revision = "moved"', 1)
-    moved = moved.replace('"audit_export"', '"notes"').replace('return "text_ids"', 'return "notes"')
-    (newer / "versions" / "0009_moved.py").write_text(moved.replace("note TEXT", "place TEXT"))
+    moved = moved.replace('"item_creation"', '"notes"').replace('return "text_ids"', 'return "notes"')
+    (newer / "versions" / "0010_moved.py").write_text(moved.replace("note TEXT", "place TEXT"))
     with monkeypatch.context() as release:
         release.setattr(migrate, "_MIGRATIONS", newer)
         upgrade(engine)
@@ -385,7 +385,7 @@ def test_an_older_database_gets_the_names_of_its_attributes(engine: Engine) -> N
     upgrade(engine)
     newer_columns = {
         "catalogues": ("names", "seed_version", "seed_digest", "seed_left"),
-        "catalogue_items": ("id", "times"),
+        "catalogue_items": ("id", "times", "created_at"),
         "interactions": ("user_id", "item_id"),
         "recommenders": ("user_ids", "item_ids"),
         "audit": ("exported",),

@@ -15,10 +15,11 @@ from pipelines.export.new_items import new_items
 from pipelines.features.raw import item_columns, signature
 from services.gateway.attributes import AttributeBuilder
 from services.gateway.loaded_version import LoadedVersion
-from services.gateway.new_items import ExtendedVersions
-from shared.contracts.items_table import NewItems, part_name, read_part
+from services.gateway.new_items import EMPTY, CatalogueViews
+from shared.contracts.items_table import NEW_ITEMS, NewItems, part_name, read_part
 from shared.ports import CatalogueItem
 from tests.support.feature_graphs import fitted
+from tests.support.refitted import Stages
 from tests.unit.pipelines.recommender import ratings, spec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,7 +28,7 @@ FEATURES = [
     {"categorify": ["userId", "movieId", "year", "studio"]},
     {"multi_hot": "genres", "separator": "|"},
     {"multi_hot": "tags"},
-    {"multi_hot": "sizes"},
+    {"multi_hot": "sizes", "max_length": 2},
     {"fill": "price"},
     {"normalise": "price"},
     {"calendar": {"of": "released", "parts": ["hour"]}},
@@ -72,7 +73,7 @@ def exported(folder: Path, items: pl.DataFrame) -> tuple[LoadedVersion, NewItems
     version = LoadedVersion(1, "userId", "movieId", columns, keys, keys, keys[:0], keys[:0], None, np.argsort(keys), np.sort(keys))
     write_seed(items, "movieId", kinds, AT, lambda name: folder / name)
     seeds = read_part((folder / part_name(0)).read_bytes())
-    catalogue = [CatalogueItem(item, attributes, updated_at=AT + timedelta(seconds=item)) for item, _, attributes in seeds]
+    catalogue = [CatalogueItem(item, attributes, created_at=AT + timedelta(seconds=item)) for item, _, attributes in seeds]
     return version, new_items(prepared.graph, served, kinds, AT), catalogue
 
 
@@ -87,9 +88,8 @@ def test_a_new_item_is_read_as_an_item_of_the_table(tmp_path: Path, seed: int) -
     half_version = replace(
         version, columns=own, items=keys, popular=keys, _by_key=np.argsort(keys), _sorted=np.sort(keys), new_items=reading
     )
-    versions = ExtendedVersions()
-    versions.follow(half_version, AttributeBuilder().take(catalogue), True)
-    extended = versions.of(half_version)
+    view = CatalogueViews().view("films", [half_version], AttributeBuilder().take(catalogue), True, EMPTY)
+    extended = view.unit(half_version)
     assert extended.items.tolist() == [*keys.tolist(), *sorted(version.items[half:].tolist(), reverse=True)]
     rows = extended.rows(version.items.tolist())
     for name, column in version.columns.items():
@@ -99,7 +99,23 @@ def test_a_new_item_is_read_as_an_item_of_the_table(tmp_path: Path, seed: int) -
             continue
         longest = own[name].dtype.itemsize // 4 if column.dtype.kind == "U" else 0
         for before, after in zip(column.tolist(), values.tolist(), strict=True):
-            expected, value = (sorted(each) if isinstance(each, list) else [each] for each in (before, after))
+            expected, value = (each if isinstance(each, list) else [each] for each in (before, after))
             if longest:
-                expected = sorted(word if len(word) <= longest else "\uffff" * longest for word in expected)
+                expected = [word if len(word) <= longest else "\uffff" * longest for word in expected]
             np.testing.assert_array_equal(value, expected, err_msg=name)
+
+
+@pytest.mark.requirement("G-01")
+@pytest.mark.parametrize("has_table", [True, False])
+def test_items_before_the_table_are_removed_ones_and_without_a_table_every_item_is_new(tmp_path: Path, has_table: bool) -> None:
+    stages = Stages(tmp_path)
+    tables = {"interactions": {"uri": str(tmp_path / "ratings.parquet")}}
+    if has_table:
+        tables["items"] = {"uri": str(tmp_path / "items.parquet"), "key": "item"}
+    features = [{"categorify": ["user", "item"]}]
+    stages.run(stages.spec(data=tables, features=features, model={"family": "popularity"}))
+    reading = NewItems.model_validate_json(stages.done["export"].files[NEW_ITEMS].read_text())
+    table_at = datetime.fromtimestamp((tmp_path / "items.parquet").stat().st_mtime, UTC) - timedelta(hours=1)
+    expected = table_at if has_table else datetime(1970, 1, 1, tzinfo=UTC)
+    assert abs(reading.since - expected) < timedelta(seconds=1)
+    assert (reading.inputs, reading.unknown) == ((), ())

@@ -21,7 +21,7 @@ from shared.artifacts.store import FsspecArtifacts
 from shared.domain.errors import Invalid
 from tests.support.etl_stage import Etl
 from tests.support.exported_units import Small, small
-from tests.support.feature_runtimes import CASES, KEYS, OPERATORS, TABLES, by_onnx, fitted, prepared, rows_of
+from tests.support.feature_runtimes import CASES, KEYS, OPERATORS, TABLES, by_onnx, fitted, prepared, rows_of, with_session
 from tests.unit.pipelines.recommender import ratings, spec, write
 
 EXAMPLES = int(os.environ.get("EYAS_CASES", "4"))
@@ -182,7 +182,7 @@ def test_what_trees_read_is_served_as_it_was_trained_on_and_read_back_the_same(s
             ]
             rows = rows_of([{"user": at % 4, "item": at % 6, "time": at * 7777, "label": at % 2, "spent": at / 4} for at in range(40)])
             graph = fitted(read(CASES[case], "trees"), rows, films)
-            asked = prepared(graph, rows, films).collect()
+            asked = with_session(graph, prepared(graph, rows, films).collect())
             ours = graph.transform(asked.lazy()).collect()
             for limit in (None, 0):
                 for name, theirs in by_onnx(graph, asked, limit).items():

@@ -75,7 +75,7 @@ def test_what_is_retrieved_is_what_the_factorisation_finds_without_likes() -> No
     liked = pairs()
     known = learn(liked, factorised(liked, 8, 0.03, 1), len(liked))
     items = np.arange(ITEMS, dtype=np.int32)
-    draw = Retrieved(known, items, liked, 10)
+    draw = Retrieved(known, items, liked, 10, np.arange(ITEMS))
     users = np.repeat(np.arange(USERS), 200)
     found = draw({"user_code": users}, np.random.default_rng(1))
     mine = {user: set(liked.items[liked.users == user].tolist()) for user in range(USERS)}
@@ -86,10 +86,15 @@ def test_what_is_retrieved_is_what_the_factorisation_finds_without_likes() -> No
         assert set(found[users == user].tolist()) == best
     half = MixedNegatives(draw, np.arange(ITEMS))({"user_code": users}, np.random.default_rng(1))
     assert 0.4 < np.mean(half == found) < 0.75
+    even = np.arange(0, ITEMS, 2)
+    drawn = Retrieved(known, items, liked, 10, even)({"user_code": users}, np.random.default_rng(1))
+    assert set(drawn.tolist()) <= set(even.tolist())
 
 
 def test_popular_items_are_drawn_as_often_as_they_are_liked() -> None:
-    found = Popular(np.array([0.0, 8.0, 1.0]))({"user_code": np.zeros(12_000)}, np.random.default_rng(1))
+    likes, rows = np.array([0.0, 8.0, 1.0]), {"user_code": np.zeros(12_000)}
+    assert set(Popular(likes, np.array([0, 2]))(rows, np.random.default_rng(1)).tolist()) == {0, 2}
+    found = Popular(likes, np.arange(3))(rows, np.random.default_rng(1))
     np.testing.assert_allclose(np.bincount(found) / 12_000, [1 / 12, 9 / 12, 2 / 12], atol=0.02)
 
 

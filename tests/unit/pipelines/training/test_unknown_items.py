@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pipelines.features.columns import UNKNOWN
-from pipelines.inputs.batch_stages import OWN_ITEM
+from pipelines.inputs.batch_stages import OWN_ITEM, UNKNOWN_SHARE
 from pipelines.inputs.batches import Batches, TrainingBatch
 from pipelines.inputs.tables import read_table
 from pipelines.models.family import Task
@@ -63,6 +63,13 @@ def test_items_without_rows_are_no_negatives_and_a_share_of_the_rows_shows_an_un
     np.testing.assert_array_equal(columns["movieId"][~hidden], columns[OWN_ITEM][~hidden])
     years = dict(zip(codes.tolist(), training.items.columns["year"].tolist(), strict=True))
     assert columns["year"].tolist() == [years[code] for code in columns[OWN_ITEM].tolist()], "an unknown item keeps its other features"
+
+
+def test_with_hash_buckets_too_items_without_rows_are_no_negatives(tmp_path: Path) -> None:
+    features = [{"categorify": ["userId"]}, {"categorify": ["movieId"], "min_count": 2, "hash_buckets": 50}, {"categorify": ["year"]}]
+    batches = batches_of(task(tmp_path, {}, features=features), 256, 4, None, 2**26)
+    assert batches.drawable is not None and len(batches.drawable) == KNOWN
+    assert batches.unknown_items == UNKNOWN_SHARE, "all rows with an unknown item show one bucket"
 
 
 def test_of_keys_alone_every_item_is_a_negative_since_nothing_tells_new_items_apart(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from alembic import op
 from sqlalchemy import Connection
 
 revision = "notes"
-down_revision = "audit_export"
+down_revision = "item_creation"
 branch_labels = None
 depends_on = None
 
