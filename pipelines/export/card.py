@@ -31,8 +31,6 @@ def begin_card(stage: StageSpec, graph: Graph, model: Trained, served: Signature
 
 
 def _recent_use(model: Trained) -> str | None:
-    return (
-        model.recent_use
-        if isinstance(model, UsesRecentItems)
-        else "recent likes follow the sequence of the user's items, which the model reads"
-    )
+    if isinstance(model, UsesRecentItems):
+        return model.recent_use
+    return "recent likes follow the sequence of the user's items, which the model reads"

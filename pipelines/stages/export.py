@@ -176,8 +176,8 @@ def _fresh(context: Context, items: pl.Series) -> NDArray[np.int64]:
 
 
 def _seed(context: Context, items: pl.DataFrame, key: str) -> tuple[dict[str, Path], Mapping[str, Kind], datetime | None]:
-    """Writes the attributes of the items table for the catalogue; nothing for rows of an older etl. Returns the files,
-    the attributes and the time of the table."""
+    """Writes the attributes of the items table for the catalogue; nothing for rows of an older etl. Returns the files, the
+    attributes, and the time of the table."""
     if not context.has("etl", ITEMS_TABLE):
         return {}, {}, None
     record = read(ItemsTable, json.loads(context.fetch("etl", ITEMS_TABLE).read_text()), ITEMS_TABLE)

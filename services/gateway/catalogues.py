@@ -61,9 +61,12 @@ class Catalogues:
     def of(self, recommender: str) -> CatalogueView:
         return self._shown.get(recommender, EMPTY)
 
-    def renew(self, recommenders: Iterable[str]) -> None:
-        """Makes the views again, for other versions."""
-        for name in {*recommenders, *self._shown}:
+    def renew(self) -> None:
+        """Makes all views again, for other versions."""
+        self._renew(self._shown)
+
+    def _renew(self, recommenders: Iterable[str]) -> None:
+        for name in list(recommenders):
             self._show(name, self.of(name).attributes)
 
     def _age(self) -> float:
@@ -93,8 +96,7 @@ class Catalogues:
     def _read(self, until: float) -> bool:
         """Returns whether nothing is left to read."""
         heads = self._store.heads()
-        for name in list(self._stale):
-            self._show(name, self.of(name).attributes)
+        self._renew(self._stale)
         complete = [self._follow(name, head, until) for name, head in heads.items()]
         return all(complete)
 

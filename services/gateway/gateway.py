@@ -145,7 +145,7 @@ class Gateway:
         self._catalogues.refresh()
         snapshot = self._loader.snapshot
         if snapshot is not self._viewed:
-            self._catalogues.renew(snapshot.served)
+            self._catalogues.renew()
             self._viewed = snapshot
         self._batcher.keep({(name, number) for name, number in self.versions})
         self._shadow.report(self._clock.now())
