@@ -43,9 +43,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "session": {"family": "session", "params": {"length": 50}, "train": {"epochs": 20}},
     "mlp": {"family": "mlp"},
     "gbm": {"family": "gbm"},
+    "two_tower": {"family": "two_tower"},
 }
 SEQUENCE = {"sequence": {"of": "movieId", "by": "userId", "length": 50, "liked": True}}
-READ_SEQUENCES = ("mlp", "gbm")
+READ_SEQUENCES = ("mlp", "gbm", "two_tower")
 """Families that read recent likes with a feature of sequences alone."""
 
 

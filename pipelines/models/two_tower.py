@@ -1,8 +1,9 @@
 """The family `two_tower`: hidden layers over the user's features, hidden layers over the item's, and the inner product of both outputs.
 
-A tower takes the key and all other features of its side. No tower takes features of the moment or of user and item together, because a
-vector is the same at all moments. So the model is its own retriever: export computes item vectors from the catalogue, training computes
-user vectors from what it knows of each user. Users with only a key, and unknown users, get the vector that training learned for such users.
+A tower takes the key and all other features of its side; the user's tower also sequences of the user's items without a limit of time. No
+tower takes other features of the moment or of user and item together, because a vector is the same at all moments. So the model is its own
+retriever: export computes item vectors from the catalogue, training computes user vectors from what it knows of each user. Users with only
+a key, and unknown users, get the vector that training learned for such users.
 
 Each like is learned against the items of the batch's other likes (`pipelines.models.neural.losses.InBatch`), without rows of label 0.
 """
@@ -21,8 +22,10 @@ from numpy.typing import NDArray
 from pipelines.arrays import read_arrays
 from pipelines.features.columns import FIRST, Side
 from pipelines.features.graph import Graph
+from pipelines.features.operators.base import Feature
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.reading import Reads
-from pipelines.inputs.tables import Codes, FeatureTable, Users
+from pipelines.inputs.tables import Codes, FeatureTable, Users, placed
 from pipelines.models.deep import check_pooling, levelled
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural import plain
@@ -87,7 +90,7 @@ class TwoTower:
         params, graph = task.model.params, task.graph
         assert isinstance(params, TwoTowerParams)
         architecture = plan(graph, params, load_architecture(task.parent(MODEL)) if task.parent else None)
-        if left := [feature.name for feature in graph.features if feature.side not in SIDES]:
+        if left := [feature.name for feature in graph.features if feature.name not in architecture.features]:
             task.log.info("features: left out of both towers features=%s", ",".join(left))
         loss = InBatch(
             vector_of("user"),
@@ -121,13 +124,14 @@ def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> A
         raise Invalid(
             f"model.params.embedding: {params.embedding} is not the parent's width: a warm run cannot change it; start a full run"
         )
-    names = [[feature.name for feature in graph.side(side)] for side in SIDES]
+    of_sides = [tower_features(graph, side, parent) for side in SIDES]
+    names = [[feature.name for feature in features] for features in of_sides]
     tables = _tables(graph, params, widths, [*names[0], *names[1]])
     if params.pooling != TwoTowerParams().pooling and not any(table.length for table in tables):
         raise Invalid(
             "model.params: 'pooling' has no effect, because no feature of a user or an item has several codes per row: leave it out"
         )
-    numbers = tuple((feature.name, feature.width) for side in SIDES for feature in graph.side(side) if feature.kind != "code")
+    numbers = tuple((feature.name, feature.width) for features in of_sides for feature in features if feature.kind != "code")
     architecture = levelled(architecture_of(tables, numbers, (tuple(names[0]), tuple(names[1])), params), graph, params, parent)
     if parent is not None and _shape(parent) != _shape(architecture):
         raise Invalid(
@@ -135,6 +139,22 @@ def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> A
         )
     check_size(graph, architecture.size)
     return architecture
+
+
+def tower_features(graph: Graph, side: Side, parent: Architecture | None) -> tuple[Feature, ...]:
+    """Returns the features that the side's tower takes; in a warm run those of the parent, which an older release may have trained without
+    sequences."""
+    of_sequences = [feature for sequence in sequences_of(graph) for feature in sequence.features] if side == "user" else []
+    return (*graph.side(side), *(feature for feature in of_sequences if parent is None or feature.name in parent.features))
+
+
+def sequences_of(graph: Graph) -> tuple[Sequence, ...]:
+    """Returns the sequences of a user's items that are the same at all moments between two interactions."""
+    return tuple(
+        operator
+        for operator in graph.operators
+        if isinstance(operator, Sequence) and operator.by.name == graph.user and not operator.bounded
+    )
 
 
 def _tables(graph: Graph, params: TwoTowerParams, parent: dict[str, int] | None, names: list[str]) -> tuple[Table, ...]:
@@ -193,6 +213,11 @@ def known_users(graph: Graph, table: FeatureTable | None) -> Codes:
     user_keys[FIRST : FIRST + len(keys)] = keys
     features = Users(graph, None, None).of(user_keys)
     features[graph.user] = np.arange(count, dtype=np.int32)
+    for sequence in sequences_of(graph):
+        owners, rows = sequence.table
+        order = np.argsort(owners[graph.user].to_numpy())
+        places = placed(owners[graph.user].to_numpy()[order], user_keys)
+        features[sequence.features[0].name] = rows[np.append(order, len(order))[places]]
     if table is not None:
         last = np.full(count, -1)
         codes = table.columns[graph.user]

@@ -27,6 +27,14 @@ MODELS: dict[str, dict[str, Any]] = {
             {"sequence": {"of": "filmId", "by": "userId", "length": 20, "liked": True}},
         ],
     },
+    "tower": {
+        "model": {"family": "two_tower", "params": {"layers": [32], "width": 16}, "train": {"epochs": 60, "batch_size": 256}},
+        "features": [
+            {"categorify": ["userId", "filmId"], "min_count": 1},
+            {"sequence": {"of": "filmId", "by": "userId", "length": 20, "liked": True}},
+        ],
+        "serve": {"retrieve": {"candidates": 20}},
+    },
     "deep": {
         "model": {"family": "dlrm", "params": {"layers": [32], "width": 16}, "train": {"epochs": 60, "batch_size": 256}},
         "features": [

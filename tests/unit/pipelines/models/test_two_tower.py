@@ -19,7 +19,7 @@ from pipelines.inputs.tables import FeatureTable
 from pipelines.models.family import ScoresAll, Task, Trained
 from pipelines.models.neural.network import Dense, Length
 from pipelines.models.neural.weights import begin
-from pipelines.models.two_tower import KeyTowers, TwoTower, TwoTowerModel, known_users, plan, vectors_of
+from pipelines.models.two_tower import KeyTowers, TwoTower, TwoTowerModel, known_users, plan, sequences_of, vectors_of
 from pipelines.training.trainer import TrainingRequest, material
 from services.index.opening import OpenIndexes
 from shared.contracts.families import TwoTowerParams
@@ -112,25 +112,34 @@ def test_vectors_in_the_index_rank_as_scores_do() -> None:
 
 
 @pytest.mark.requirement("G-01")
-def test_a_tower_takes_all_features_of_its_side_and_none_else(world: Small, featured: TwoTowerModel) -> None:
+def test_a_tower_takes_all_features_of_its_side_with_the_users_sequence_and_none_else(world: Small, featured: TwoTowerModel) -> None:
     graph = world.graph
-    for side in ("user", "item"):
-        wanted = {one.name for one in graph.side(side)}  # type: ignore[arg-type]
+    for side, more in (("user", {"movieId_sequence"}), ("item", set())):
+        wanted = {one.name for one in graph.side(side)} | more  # type: ignore[arg-type]
         nodes = featured.architecture.network.towards(f"{side}_vector").nodes
         taken = next(one.of for one in nodes if one.name == f"{side}_features")
         assert {name.removeprefix("~level_") for name in taken} == wanted
         assert not any(one.name.startswith("item" if side == "user" else "user") for one in nodes)
     assert {one.name for one in graph.side("context", "pair")} and not isinstance(featured, ScoresAll)
-    assert set(featured.architecture.features) == {one.name for one in graph.side("user", "item")}
+    assert set(featured.architecture.features) == {one.name for one in graph.side("user", "item")} | {"movieId_sequence"}
+
+
+def test_a_warm_run_from_a_parent_without_sequences_goes_on_without_them(world: Small) -> None:
+    without = replace(world.graph, operators=tuple(each for each in world.graph.operators if each not in sequences_of(world.graph)))
+    parent = plan(without, params(), None)
+    assert plan(world.graph, params(), parent).features == parent.features
 
 
 @pytest.mark.requirement("G-01")
 def test_a_users_vector_by_code_is_made_of_what_is_known_of_the_user(world: Small, featured: TwoTowerModel) -> None:
     graph, count = world.graph, len(world.items)
     found = featured.embeddings(world.meetings.items.columns)
+    (sequence,) = sequences_of(graph)
     for key in (1, 5, 24):
         users = np.full(count, key)
         features = world.meetings.features(users, np.arange(count)) | world.meetings.users.of(users)
+        newest = sequence.apply(pl.LazyFrame({"userId": users}), "serve").collect()
+        features["movieId_sequence"] = newest[sequence.outputs[0].name].to_numpy()
         code = int(features[graph.user][0])
         np.testing.assert_allclose(found.vectors @ found.queries[code], featured.score(features), atol=1e-4)
     assert len({tuple(one) for one in found.queries.tolist()}) > len(graph.key(graph.user).state.values) / 2
