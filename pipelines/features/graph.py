@@ -7,7 +7,7 @@ state, training and export read it, a warm run grows it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from pipelines.features.onnx_builder import IR_VERSION, OPSET, tensor_info
 from pipelines.features.operators.base import RECENT, RECENT_LIST, Feature, Mode, Operator, SavedState, output_name
 from pipelines.features.operators.categorify import Categorify
 from pipelines.features.operators.kinds import Ordered, is_ordered
+from pipelines.features.operators.sequence import Sequence
 from pipelines.features.operators.target import TargetEncode
 from pipelines.features.reading import READS, Reads, UnusedFeature, read_by
 from pipelines.features.schemas import read_schema, write_schema
@@ -164,6 +165,20 @@ class Graph:
     @property
     def keeps_missing(self) -> bool:
         return self.reads == "trees"
+
+    def served_to(self, read: Collection[str] | None, limit: int | None) -> Graph:
+        """Returns the graph without an input for the items of a request, if the model reads no sequence, or if the vocabulary of items is
+        too large for the served graph. `read` has the names of the features that the model reads; None: all."""
+        if self.reads == "sequence":  # the family needs them
+            return self
+        cut = any(stored_input.operator is self.key(self.item) for stored_input in self.stored(limit))
+        operators = tuple(
+            replace(operator, session=None)
+            if isinstance(operator, Sequence) and (cut or (read is not None and operator.features[0].name not in read))
+            else operator
+            for operator in self.operators
+        )
+        return replace(self, operators=operators)
 
     def read_as(self, reads: Reads) -> Graph:
         """Returns the part of a whole, unfitted graph that a family reads."""

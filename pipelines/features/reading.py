@@ -1,8 +1,8 @@
 """Selects the part of a feature graph that a family reads.
 
 `keys` reads only the codes of user and item; `sequence` also the sequence of a user's items, extended by a request's items. `deep` and
-`trees` read everything, and the first sequence of a user's items is extended likewise. `trees` split by the order of numbers, by codes,
-and by missing numbers; steps that change no split are dropped:
+`trees` read everything, and a sequence without a bound in time is extended likewise. `trees` split by the order of numbers, by codes, and
+by missing numbers; steps that change no split are dropped:
 
 - `normalise` at the end of a chain: keeps the order. Stays before a `clip`, `bucketise` or other step that uses the number itself.
 - `log` at the end of a chain: keeps the order from zero on and merges numbers below zero; a clip at zero is equivalent.
@@ -49,10 +49,10 @@ class UnusedFeature:
 def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]) -> tuple[tuple[Operator, ...], tuple[UnusedFeature, ...]]:
     """Returns the operators that a family needs, and the dropped ones."""
     if reads == "deep":
-        return _extended(operators, keys), ()
+        return _extended(operators), ()
     if reads == "trees":
         read, left = _Trees(operators).read()
-        return _extended(read, keys), left
+        return _extended(read), left
     read = tuple(operator for operator in operators if isinstance(operator, Categorify) and operator.column.name in keys)
     if reads == "sequence":
         of = tuple(operator for operator in operators if isinstance(operator, Sequence))
@@ -61,12 +61,12 @@ def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]
     return read, tuple(_left(operator, KEYS_ALONE) for operator in operators if operator not in read)
 
 
-def _extended(operators: tuple[Operator, ...], keys: tuple[str, str]) -> tuple[Operator, ...]:
-    """Lets the items of a request follow the first sequence of a user's items, if it has the oldest first."""
-    for at, operator in enumerate(operators):
-        if isinstance(operator, Sequence) and (operator.by.name, operator.of.name) == keys and not operator.reverse:
-            return (*operators[:at], operator.asking(), *operators[at + 1 :])
-    return operators
+def _extended(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """Lets the items of a request follow a sequence of the user's items, if it has the oldest first and no bound in time."""
+    return tuple(
+        operator.asking() if isinstance(operator, Sequence) and not operator.reverse and not operator.bounded else operator
+        for operator in operators
+    )
 
 
 def _left(operator: Operator, why: str) -> UnusedFeature:

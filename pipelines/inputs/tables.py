@@ -18,6 +18,7 @@ from pipelines.features.columns import Raw, Side, polars_type
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import output_name
 from pipelines.features.operators.codes import Cross
+from pipelines.features.operators.sequence import Sequence
 
 Array = NDArray[Any]
 Codes = dict[str, NDArray[Any]]
@@ -124,11 +125,13 @@ def describes_items(graph: Graph) -> bool:
 
 
 def stranger(graph: Graph, key: str) -> Codes:
-    """Returns the feature values of an unknown key, for features made only of keys and time."""
+    """Returns the feature values of an unknown key, for features made only of keys and time. Sequences are left out: in serving, an unknown
+    user has one of recent likes."""
+    sequences = {feature.name for operator in graph.operators if isinstance(operator, Sequence) for feature in operator.features}
     names = [
         feature
         for feature in graph.features
-        if feature.side != "pair" and key in (of := set(graph.sources(feature))) and of <= set(graph.row)
+        if feature.side != "pair" and feature.name not in sequences and key in (of := set(graph.sources(feature))) and of <= set(graph.row)
     ]
     blank = {raw.name: pl.Series([None], dtype=dtype_of(raw)) for raw in graph.raws()}
     keys = graph.key(key).state.values

@@ -150,11 +150,7 @@ def tower_features(graph: Graph, side: Side, parent: Architecture | None) -> tup
 
 def sequences_of(graph: Graph) -> tuple[Sequence, ...]:
     """Returns the sequences of a user's items that are the same at all moments between two interactions."""
-    return tuple(
-        operator
-        for operator in graph.operators
-        if isinstance(operator, Sequence) and operator.by.name == graph.user and not operator.bounded
-    )
+    return tuple(operator for operator in graph.operators if isinstance(operator, Sequence) and not operator.bounded)
 
 
 def _tables(graph: Graph, params: TwoTowerParams, parent: dict[str, int] | None, names: list[str]) -> tuple[Table, ...]:
@@ -205,7 +201,8 @@ def vectors_of(architecture: Architecture, weights: Weights, side: Side, columns
 
 
 def known_users(graph: Graph, table: FeatureTable | None) -> Codes:
-    """Returns user features by code, from each user's last row in the table; users outside it have their key alone, other codes nothing."""
+    """Returns user features by code, from each user's last row in the table; users outside it have their key and sequence alone, and
+    other codes nothing."""
     state = graph.key(graph.user).state
     keys, count = state.values.to_numpy(), state.cardinality
     nobody = int(keys.max(initial=0)) + 1 if keys.max(initial=0) < np.iinfo(np.int64).max else int(keys.min()) - 1

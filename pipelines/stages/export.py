@@ -35,6 +35,7 @@ from pipelines.features.raw import item_columns, signature
 from pipelines.inputs.eval_pairs import read_meetings, read_raw
 from pipelines.inputs.tables import USERS, Codes
 from pipelines.models.families import load_model
+from pipelines.models.neural.model import NeuralModel
 from pipelines.models.popularity_baseline import POPULARITY, load_popularity
 from pipelines.models.recent_items import reads_recent
 from pipelines.models.retriever import IS_BESIDE, load_retriever
@@ -53,7 +54,7 @@ from shared.stage_process import Outcome
 _FRESH = 1000
 """Maximum number of new items."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DUMP = timedelta(hours=1)
+_DUMP = timedelta(minutes=10)
 """Time that writing an items table may take: an item that is written to the catalogue meanwhile may be missing in the table."""
 
 
@@ -65,6 +66,7 @@ def run(context: Context) -> Outcome:
     items, codes = raw.items, meetings.items.columns
     model = load_model(context.fetcher("train"), context.spec.families)
     limit = spec.serve.vocabulary_limit
+    graph = graph.served_to(model.architecture.features if isinstance(model, NeuralModel) else None, limit)
     recent = graph.recent(spec.serve.recent_items, limit) if reads_recent(model) else None
     learned_until = _learned_until(context)
     served = signature(graph, spec.serve, recent, learned_until)

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 MOST, FEWEST = 10_000, 1_000
 """Maximum new items of a version: as many as it has own items, but between these bounds."""
+RETRY = 1.0
+"""Seconds after a failure until the next attempt."""
 REST, SHORT = 9.0, 0.02
 """Pause after new columns were made, as a multiple of the seconds that it took, unless it was short: the same thread reads routes."""
 _LARGEST = 2.0**63
@@ -69,6 +71,8 @@ class CatalogueView:
 
 
 EMPTY = CatalogueView(nothing(), {})
+_NOTHING: Rows = np.empty(0, np.intp)
+_FAILED = Extension(EMPTY.attributes, _NOTHING, _NOTHING, np.empty(0, np.int64), {}, stale=True)
 
 
 class CatalogueViews:
@@ -91,6 +95,7 @@ class CatalogueViews:
                 self._outages.succeed(key, "new items: recovered recommender=%s version=%d", *key)
             except Exception as error:
                 self._outages.fail(key, "new items: left out recommender=%s version=%d error=%s", *key, error, error=error)
+                extensions[unit] = replace(_FAILED, rests_until=time.monotonic() + RETRY)
         made = CatalogueView(attributes, extensions)
         for unit in units:
             attributes.slots.align(made.unit(unit))  # so that no request waits for it
@@ -100,6 +105,8 @@ class CatalogueViews:
 def _extension(unit: LoadedVersion, reading: NewItems, state: Attributes, former: Extension | None) -> Extension:
     if former is not None and former.state is state and not former.stale:
         return former
+    if former is not None and former.stale and time.monotonic() < former.rests_until:
+        return replace(former, stale=True)
     same_slots = former is not None and former.state.slots is state.slots
     absent = former.absent if former is not None and same_slots else state.slots.of[~unit.has(state.slots.keys)]
     slots = _newest(absent, state, reading.since.timestamp(), min(MOST, max(FEWEST, unit.own_rows)))
@@ -113,7 +120,7 @@ def _extension(unit: LoadedVersion, reading: NewItems, state: Attributes, former
     began = time.monotonic()
     columns = _columns(unit, reading, state, slots)
     extended = None
-    if former is not None and all(column.tobytes() == former.columns[name].tobytes() for name, column in columns.items()):
+    if former is not None and _equal(columns, former.columns):
         extended = former.extended  # clients cache its columns
     elif len(slots):
         ids = [state.ids[slot] for slot in slots.tolist()] if unit.item_ids is not None else []
@@ -121,6 +128,10 @@ def _extension(unit: LoadedVersion, reading: NewItems, state: Attributes, former
     ended = time.monotonic()
     rests_until = ended + REST * (ended - began) if ended - began > SHORT else 0.0
     return Extension(state, absent, slots, revisions, columns, extended, rests_until)
+
+
+def _equal(columns: Mapping[str, Array], others: Mapping[str, Array]) -> bool:
+    return all(name in others and column.tobytes() == others[name].tobytes() for name, column in columns.items())
 
 
 def _newest(absent: Rows, state: Attributes, since: float, most: int) -> Rows:

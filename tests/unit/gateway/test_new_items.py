@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from services.gateway import Question, new_items
+from services.gateway.attributes import Slots
 from shared.contracts.items_table import NEW_ITEMS
 from shared.domain.catalogue import ItemWrite
 from shared.domain.entity_ids import IdHash, IdKinds
@@ -248,8 +249,10 @@ def test_new_items_that_cannot_be_read_cost_neither_filters_nor_other_versions(w
     put(world, gateway, write(70), write(50, False))
     assert items(gateway.recommend("m", 1, 2)) == [40, 30]
     monkeypatch.undo()
-    put(world, gateway, write(80))
-    assert items(gateway.recommend("m", 1, 3)) == [80, 70, 60]
+    monkeypatch.setattr(new_items.time, "monotonic", lambda: 1e9)
+    world.clock.pass_by(seconds=0.25)
+    gateway.refresh()
+    assert items(gateway.recommend("m", 1, 2)) == [70, 60], "they are read again without another change"
 
 
 def test_a_retired_version_leaves_the_memory(world, serve):
@@ -267,15 +270,16 @@ def test_a_request_sees_versions_and_attributes_of_one_state(world, serve, monke
     """While the view of a change is made, requests have the view from before."""
     gateway = serve(filter=["not has(blocked)"])
     during = []
-    columns = new_items._columns
+    align = Slots.align
 
-    def slow(*arguments):
+    def asking(slots, unit):
+        monkeypatch.setattr(Slots, "align", align)
         during.append(items(gateway.recommend("m", 1, 9)))
-        return columns(*arguments)
+        return align(slots, unit)
 
-    monkeypatch.setattr(new_items, "_columns", slow)
+    monkeypatch.setattr(Slots, "align", asking)
     put(world, gateway, write(60, blocked=True), write(70))
-    assert during == [[50, 40, 30, 20, 10]]
+    assert during == [[50, 40, 30, 20, 10]], "the version with the new items is made, but not shown yet"
     assert items(gateway.recommend("m", 1, 9)) == [70, 50, 40, 30, 20, 10]
 
 

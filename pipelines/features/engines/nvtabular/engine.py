@@ -82,9 +82,14 @@ class NvtabularEngine:
 
 
 def _raws(operators: Sequence[Operator], with_history: bool) -> list[Raw]:
-    """Returns the raw columns that the operators read."""
+    """Returns the raw columns that the operators read, without the items of a request."""
     looking = [operator for operator in operators if not (with_history and is_ordered(operator))]
-    columns = {column.name: column for operator in looking for column in operator.inputs if isinstance(column, Raw)}
+    columns = {
+        column.name: column
+        for operator in looking
+        for column in operator.inputs
+        if isinstance(column, Raw) and not (isinstance(operator, Sequenced) and column == operator.session)
+    }
     return list(columns.values())
 
 

@@ -115,7 +115,7 @@ def test_items_before_the_table_are_removed_ones_and_without_a_table_every_item_
     features = [{"categorify": ["user", "item"]}]
     stages.run(stages.spec(data=tables, features=features, model={"family": "popularity"}))
     reading = NewItems.model_validate_json(stages.done["export"].files[NEW_ITEMS].read_text())
-    table_at = datetime.fromtimestamp((tmp_path / "items.parquet").stat().st_mtime, UTC) - timedelta(hours=1)
+    table_at = datetime.fromtimestamp((tmp_path / "items.parquet").stat().st_mtime, UTC) - timedelta(minutes=10)
     expected = table_at if has_table else datetime(1970, 1, 1, tzinfo=UTC)
     assert abs(reading.since - expected) < timedelta(seconds=1)
     assert (reading.inputs, reading.unknown) == ((), ())

@@ -148,7 +148,12 @@ def test_a_share_of_rows_is_shown_as_unknown(path: Path) -> None:
 
 
 def test_who_is_shown_as_unknown_has_nothing_that_is_made_of_the_key(tmp_path: Path) -> None:
-    features = [{"categorify": ["userId", "movieId"]}, {"count_encode": ["userId", "movieId"]}, {"lag": {"of": "at", "by": "userId"}}]
+    features = [
+        {"categorify": ["userId", "movieId"]},
+        {"count_encode": ["userId", "movieId"]},
+        {"lag": {"of": "at", "by": "userId"}},
+        {"sequence": {"of": "movieId", "by": "userId", "length": 3}},
+    ]
     rows = ratings(400).select(user="userId", item="movieId", time="at", label=(pl.col("rating") >= 4).cast(pl.Int8)).lazy()
     ready = prepare(graph_of(spec(tmp_path, features=features), {}, films().schema, None, {}), films(), None, rows)
     history = ready.history(rows, rows.head(1), tmp_path / "history")
@@ -162,6 +167,7 @@ def test_who_is_shown_as_unknown_has_nothing_that_is_made_of_the_key(tmp_path: P
     batches = Batches(tmp_path / "train.parquet", ready.graph, tables["items"], tables["users"], 64, 1, 3, True, 0.3, 0.3)
     whole = [batch.columns for batch in batches.epoch(0)]
     found = {name: np.concatenate([one[name] for one in whole]) for name in whole[0]}
+    assert (found["movieId_sequence"][found["userId"] == UNKNOWN] > 0).mean() > 0.5, "in serving, an unknown user has recent likes"
     for key, made in (("userId", ("userId_count", "at_lag")), ("movieId", ("movieId_count",))):
         hidden = found[key] == UNKNOWN
         assert 0.2 < hidden.mean() < 0.4
