@@ -43,7 +43,7 @@ RATES = {
     ("slo_requests", "recommend_slow"): 10.0,
     ("slo_misses", "recommend_slow"): 0.02,
 }
-"""Values for the past of the series that recording rules write, by name and objective."""
+"""The values, by name and objective, that recording rules would have written before the benchmark begins."""
 EVALUATION = 30
 HOURLY = 3600
 """Interval of a group that is not measured: it takes little, and its next evaluation is far away."""

@@ -166,9 +166,9 @@ class Graph:
     def keeps_missing(self) -> bool:
         return self.reads == "trees"
 
-    def served_to(self, read: Collection[str] | None, limit: int | None) -> Graph:
-        """Returns the graph without an input for the items of a request, if the model reads no sequence, or if the vocabulary of items is
-        too large for the served graph. `read` has the names of the features that the model reads; None: all."""
+    def as_served(self, read: Collection[str] | None, limit: int | None) -> Graph:
+        """Returns the graph to serve. It takes the items of a request only if the model reads a sequence, and if the vocabulary of items is
+        small enough for the graph. `read` has the names of the features that the model reads; None: all."""
         if self.reads == "sequence":  # the family needs them
             return self
         cut = any(stored_input.operator is self.key(self.item) for stored_input in self.stored(limit))

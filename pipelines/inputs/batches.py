@@ -111,6 +111,11 @@ class Batches:
                 after = EpochPosition(begun[0][0], yielded - begun[0][1])
             yield batch, after
 
+    @property
+    def drawable_rows(self) -> NDArray[np.int64]:
+        """Rows of the catalogue that uniform negatives come from."""
+        return np.arange(len(self.items)) if self.drawable is None else self.drawable
+
     def rows_per_epoch(self) -> int:
         return self._count[self.positives] + self._count[1] * self.negatives
 

@@ -143,7 +143,7 @@ class OnDevice(Batches):
             self._there(array(frame["label"] * frame["weight"] if "weight" in frame.columns else frame["label"], "float32")),
             self._there(frame["item_row"].to_numpy().astype(np.int32)),
             {name: self._there(column) for name, column in self.items.columns.items()},
-            self._there(self._drawable),
+            self._there(self.drawable_rows),
             None if self.users is None else self._there(frame["user_row"].to_numpy().astype(np.int32)),
             None if self.users is None else {name: self._there(column) for name, column in self.users.columns.items()},
             self._there(frame["user"].to_numpy().astype(np.int64)) if self.liked is not None else None,
@@ -171,14 +171,9 @@ class OnDevice(Batches):
     def _liked(self) -> TensorLiked:
         assert self.likes_path is not None
         pairs = pl.scan_parquet(self.likes_path).filter(pl.col("label") > 0).select("user", "item_row").collect(engine="streaming")
-        drawable = self._drawable
-        return TensorLiked.of(
-            np.array(pairs["user"], np.int64), np.searchsorted(drawable, pairs["item_row"].to_numpy()), len(drawable), self.device
-        )
-
-    @property
-    def _drawable(self) -> Any:
-        return np.arange(len(self.items)) if self.drawable is None else self.drawable
+        drawable = self.drawable_rows
+        places = np.searchsorted(drawable, pairs["item_row"].to_numpy())
+        return TensorLiked.of(np.array(pairs["user"], np.int64), places, len(drawable), self.device)
 
     def _there(self, values: Any) -> Tensor:
         return torch.from_numpy(np.array(values)).to(self.device)

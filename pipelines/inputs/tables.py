@@ -120,13 +120,13 @@ def read_users(fetch: Callable[[str], Path], there: bool, graph: Graph, then: tu
 
 
 def describes_items(graph: Graph) -> bool:
-    """Returns whether items have features that are not made of keys and time alone, and so tell something of a new item."""
+    """Returns whether items have other features than those made of keys and time. Only other features describe a new item."""
     return any(not set(graph.sources(feature)) <= set(graph.row) for feature in graph.side("item"))
 
 
 def stranger(graph: Graph, key: str) -> Codes:
-    """Returns the feature values of an unknown key, for features made only of keys and time. Sequences are left out: in serving, an unknown
-    user has one of recent likes."""
+    """Returns the feature values of an unknown key, for features made only of keys and time. Sequences are left out, because an unknown
+    user of a request has a sequence too: the recent likes."""
     sequences = {feature.name for operator in graph.operators if isinstance(operator, Sequence) for feature in operator.features}
     names = [
         feature

@@ -11,8 +11,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from pipelines.features.reading import Reads
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.bloom_filter import read_liked
@@ -61,8 +59,7 @@ class Gbm:
             memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
             batches = batches_of(task, ROWS, params.negatives, liked, memory)
             codes = task.items.columns[graph.item]
-            drawable = np.arange(len(codes)) if batches.drawable is None else batches.drawable
-            drawing = NegativeSampling(params, task.popularity.scores, codes, pairs, drawable)
+            drawing = NegativeSampling(params, task.popularity.scores, codes, pairs, batches.drawable_rows)
             rows = described(batches, deal(rest, codes, params.folds, training.seed, folder), fold_knowledge, layout, drawing, memory)
             check_memory(params, rows, task.memory)
             task.log.info("trees: training started rows=%d columns=%d trees=%d", rows.rows, len(layout.columns), params.trees)

@@ -142,14 +142,14 @@ def plan(graph: Graph, params: TwoTowerParams, parent: Architecture | None) -> A
 
 
 def tower_features(graph: Graph, side: Side, parent: Architecture | None) -> tuple[Feature, ...]:
-    """Returns the features that the side's tower takes; in a warm run those of the parent, which an older release may have trained without
-    sequences."""
+    """Returns the features that the side's tower takes. A warm run takes only those sequences that its parent has: older releases trained
+    without sequences."""
     of_sequences = [feature for sequence in sequences_of(graph) for feature in sequence.features] if side == "user" else []
     return (*graph.side(side), *(feature for feature in of_sequences if parent is None or feature.name in parent.features))
 
 
 def sequences_of(graph: Graph) -> tuple[Sequence, ...]:
-    """Returns the sequences of a user's items that are the same at all moments between two interactions."""
+    """Returns the sequences that have no limit of time, and so change only with an interaction of the user."""
     return tuple(operator for operator in graph.operators if isinstance(operator, Sequence) and not operator.bounded)
 
 
@@ -201,8 +201,8 @@ def vectors_of(architecture: Architecture, weights: Weights, side: Side, columns
 
 
 def known_users(graph: Graph, table: FeatureTable | None) -> Codes:
-    """Returns user features by code, from each user's last row in the table; users outside it have their key and sequence alone, and
-    other codes nothing."""
+    """Returns user features by code, from each user's last row in the table. Users that are not in the table have only their key and their
+    sequence; codes without a user have no values."""
     state = graph.key(graph.user).state
     keys, count = state.values.to_numpy(), state.cardinality
     nobody = int(keys.max(initial=0)) + 1 if keys.max(initial=0) < np.iinfo(np.int64).max else int(keys.min()) - 1

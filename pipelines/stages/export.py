@@ -66,7 +66,7 @@ def run(context: Context) -> Outcome:
     items, codes = raw.items, meetings.items.columns
     model = load_model(context.fetcher("train"), context.spec.families)
     limit = spec.serve.vocabulary_limit
-    graph = graph.served_to(model.architecture.features if isinstance(model, NeuralModel) else None, limit)
+    graph = graph.as_served(model.architecture.features if isinstance(model, NeuralModel) else None, limit)
     recent = graph.recent(spec.serve.recent_items, limit) if reads_recent(model) else None
     learned_until = _learned_until(context)
     served = signature(graph, spec.serve, recent, learned_until)

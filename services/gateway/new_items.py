@@ -1,4 +1,4 @@
-"""Items that the catalogue got after a version's training, as candidates of this version.
+"""Makes items that were added to the catalogue after a version's training candidates of this version.
 
 A new item gets a row behind the version's own rows: its attributes become the inputs of the graph, other inputs are unknown. So the version
 scores it as an item of the training that nobody liked. An item that is older than the version's items table is not new: the table has
@@ -32,8 +32,8 @@ REST, SHORT = 9.0, 0.02
 _LARGEST = 2.0**63
 _RANGE = 10.0
 """A number is unknown if it is this many times larger than all of the version's: a network gives no usable score for it."""
-_UNHEARD = "\uffff"
-"""Character of a word that no version knows."""
+_NO_WORD = "\uffff"
+"""A character that no text has: words of it are unknown to every version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,7 @@ class Extension:
     absent: Rows
     """Slots of all items that the version does not have."""
     slots: Rows
+    """Slots of the new items, the newest first, with their revisions and their values for each item input."""
     revisions: Ints
     columns: Mapping[str, Array]
     extended: LoadedVersion | None = None
@@ -105,8 +106,6 @@ class CatalogueViews:
 def _extension(unit: LoadedVersion, reading: NewItems, state: Attributes, former: Extension | None) -> Extension:
     if former is not None and former.state is state and not former.stale:
         return former
-    if former is not None and former.stale and time.monotonic() < former.rests_until:
-        return replace(former, stale=True)
     same_slots = former is not None and former.state.slots is state.slots
     absent = former.absent if former is not None and same_slots else state.slots.of[~unit.has(state.slots.keys)]
     slots = _newest(absent, state, reading.since.timestamp(), min(MOST, max(FEWEST, unit.own_rows)))
@@ -135,7 +134,7 @@ def _equal(columns: Mapping[str, Array], others: Mapping[str, Array]) -> bool:
 
 
 def _newest(absent: Rows, state: Attributes, since: float, most: int) -> Rows:
-    """Returns the slots of the new items, newest first, without unavailable ones."""
+    """Returns the slots of available new items, the newest first."""
     new = absent[state.available[absent] & (state.created[absent] > since)]
     newest: Rows = new[np.lexsort((new, -state.created[new]))][:most]
     return newest
@@ -213,7 +212,7 @@ def _numbers(own: Array, values: Array) -> Array:
 def _word(own: Array, text: str) -> str:
     """Returns the text, or an unknown word if it is longer than all texts of the version: a wider column would make all rows wider."""
     longest = own.dtype.itemsize // 4
-    return text if len(text) <= longest else _UNHEARD * longest
+    return text if len(text) <= longest else _NO_WORD * longest
 
 
 def _blank(own: Array) -> int | float | str:

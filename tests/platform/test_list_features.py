@@ -64,9 +64,9 @@ def files(world: Small, triton: EmbeddedTriton, family: str, skew: exported_unit
 
 
 def test_lists_of_every_kind_are_taken_as_offsets(world: Small) -> None:
-    found = {one.name: one for one in world.signature.inputs if one.lists == "offsets"}
-    assert sorted(found) == sorted([*LISTS, "movieId_session"]), "the items of a request follow the user's sequence"
-    assert {one.dtype for one in found.values()} == {"string", "float32", "int64"}
+    types = {model_input.name: model_input.dtype for model_input in world.signature.inputs if model_input.lists == "offsets"}
+    assert sorted(types) == sorted([*LISTS, "movieId_session"]), "the items of a request follow the user's sequence"
+    assert set(types.values()) == {"string", "float32", "int64"}
 
 
 @pytest.mark.requirement("T-05", "T-12", "T-13", "C-04")

@@ -12,7 +12,7 @@ from tests.platform.test_recent_behaviour import FILMS, TASTES, answer, scores, 
 from tests.servers.platform_process import PlatformProcess, until
 
 UNRATED = 900
-"""The first of the films without ratings, one of each genre."""
+"""Id of the first film without ratings; there is one for each genre."""
 NEW = 1000
 TRAIN = {"epochs": 40, "batch_size": 256, "learning_rate": 0.01}
 MODELS: dict[str, dict[str, Any]] = {

@@ -49,14 +49,14 @@ def serve(world, monkeypatch):
     world.score = score
     world.routes["m"] = Route(1, generation=1)
 
-    def made(files=None, **changes):
+    def started(files=None, **changes):
         world.add_version(1, **{NEW_ITEMS: reading(), **(files or {})})
         world.specs["m"] = spec(serve={"order": {"explore": {"rate": 0}}, **changes})
         gateway = world.gateway()
         gateway.refresh()
         return gateway
 
-    return made
+    return started
 
 
 def put(world, gateway, *writes):
@@ -115,8 +115,8 @@ def test_a_change_of_an_older_new_item_does_not_make_it_the_newest(world, serve,
 def test_it_can_be_turned_off_and_on_for_the_served_version(world, serve):
     gateway = serve()
     put(world, gateway, write(60))
-    for wanted, first in ((False, 50), (True, 60)):
-        world.specs["m"] = spec(serve={"new_items": wanted})
+    for switch, first in ((False, 50), (True, 60)):
+        world.specs["m"] = spec(serve={"new_items": switch})
         gateway.refresh()
         assert items(gateway.recommend("m", 1, 1)) == [first]
 
@@ -287,13 +287,13 @@ def test_changes_wait_for_the_end_of_a_rest_and_are_then_shown(world, serve, mon
     clock = Mock(return_value=100.0)
     monkeypatch.setattr(new_items.time, "monotonic", clock)
 
-    def made(*arguments):
+    def slowly(*arguments):
         clock.return_value += 1.0
         return columns(*arguments)
 
     columns, gateway = new_items._columns, serve()
     monkeypatch.setattr(new_items, "SHORT", 0.5)
-    monkeypatch.setattr(new_items, "_columns", made)
+    monkeypatch.setattr(new_items, "_columns", slowly)
     put(world, gateway, write(60))
     put(world, gateway, write(70))
     assert items(gateway.recommend("m", 1, 1)) == [60]

@@ -182,14 +182,14 @@ def test_what_trees_read_is_served_as_it_was_trained_on_and_read_back_the_same(s
             ]
             rows = rows_of([{"user": at % 4, "item": at % 6, "time": at * 7777, "label": at % 2, "spent": at / 4} for at in range(40)])
             graph = fitted(read(CASES[case], "trees"), rows, films)
-            asked = with_session(graph, prepared(graph, rows, films).collect())
-            ours = graph.transform(asked.lazy()).collect()
+            request_rows = with_session(graph, prepared(graph, rows, films).collect())
+            ours = graph.transform(request_rows.lazy()).collect()
             for limit in (None, 0):
-                for name, theirs in by_onnx(graph, asked, limit).items():
+                for name, theirs in by_onnx(graph, request_rows, limit).items():
                     np.testing.assert_allclose(ours[name].to_numpy(), theirs, rtol=1e-6, equal_nan=True, err_msg=name)
             again = load_graph(graph.save(folder).__getitem__)
             assert (again.reads, again.left) == ("trees", graph.left)
-            assert again.transform(asked.lazy()).collect().equals(ours)
+            assert again.transform(request_rows.lazy()).collect().equals(ours)
             check_same(read(CASES[case], "trees"), again)
 
 

@@ -94,8 +94,8 @@ def test_what_is_retrieved_is_what_the_factorisation_finds_without_likes() -> No
 def test_popular_items_are_drawn_as_often_as_they_are_liked() -> None:
     likes, rows = np.array([0.0, 8.0, 1.0]), {"user_code": np.zeros(12_000)}
     assert set(Popular(likes, np.array([0, 2]))(rows, np.random.default_rng(1)).tolist()) == {0, 2}
-    found = Popular(likes, np.arange(3))(rows, np.random.default_rng(1))
-    np.testing.assert_allclose(np.bincount(found) / 12_000, [1 / 12, 9 / 12, 2 / 12], atol=0.02)
+    drawn = Popular(likes, np.arange(3))(rows, np.random.default_rng(1))
+    np.testing.assert_allclose(np.bincount(drawn) / 12_000, [1 / 12, 9 / 12, 2 / 12], atol=0.02)
 
 
 def test_rows_that_don_t_fit_into_memory_are_made_anew_on_each_pass_and_give_the_same_trees(

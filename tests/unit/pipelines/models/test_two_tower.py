@@ -115,13 +115,14 @@ def test_vectors_in_the_index_rank_as_scores_do() -> None:
 def test_a_tower_takes_all_features_of_its_side_with_the_users_sequence_and_none_else(world: Small, featured: TwoTowerModel) -> None:
     graph = world.graph
     for side, more in (("user", {"movieId_sequence"}), ("item", set())):
-        wanted = {one.name for one in graph.side(side)} | more  # type: ignore[arg-type]
+        names = {feature.name for feature in graph.side(side)} | more  # type: ignore[arg-type]
         nodes = featured.architecture.network.towards(f"{side}_vector").nodes
         taken = next(one.of for one in nodes if one.name == f"{side}_features")
-        assert {name.removeprefix("~level_") for name in taken} == wanted
+        assert {name.removeprefix("~level_") for name in taken} == names
         assert not any(one.name.startswith("item" if side == "user" else "user") for one in nodes)
     assert {one.name for one in graph.side("context", "pair")} and not isinstance(featured, ScoresAll)
-    assert set(featured.architecture.features) == {one.name for one in graph.side("user", "item")} | {"movieId_sequence"}
+    of_sides = {feature.name for feature in graph.side("user", "item")}
+    assert set(featured.architecture.features) == of_sides | {"movieId_sequence"}
 
 
 def test_a_warm_run_from_a_parent_without_sequences_goes_on_without_them(world: Small) -> None:

@@ -42,8 +42,8 @@ def task(folder: Path, params: dict[str, Any], **changes: Any) -> Task:
 
 
 def shown(batches: Batches) -> dict[str, NDArray[Any]]:
-    whole = [batch.columns for batch in batches.epoch(0)]
-    return {name: np.concatenate([columns[name] for columns in whole]) for name in whole[0]}
+    parts = [batch.columns for batch in batches.epoch(0)]
+    return {name: np.concatenate([columns[name] for columns in parts]) for name in parts[0]}
 
 
 @pytest.mark.parametrize(("params", "share"), [({}, 0.1), ({"unknown_items": 0.3}, 0.3), ({"unknown_items": 0}, 0.0)])
