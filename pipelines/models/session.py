@@ -11,6 +11,7 @@ If the spec has a `sequence` feature, the model reads that feature row by row an
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,11 +37,12 @@ from pipelines.models.attention.learning import SequenceStep
 from pipelines.models.attention.lowered import scores
 from pipelines.models.attention.shape import Shape, Weights, begin, check_weights, grow
 from pipelines.models.attention.streams import Streams, read_streams
-from pipelines.models.attention.windows import Windows
+from pipelines.models.attention.windows import ItemSample, Windows
 from pipelines.models.dot_product import lower_product, product
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural.frameworks import load_framework
+from pipelines.models.neural.frameworks.protocol import ChoosesItems
 from pipelines.models.neural.train import how
 from pipelines.models.neural.weights import WEIGHTS
 from pipelines.models.recent_items import pairs_of, parts_of, with_recent
@@ -55,6 +57,7 @@ from pipelines.models.sequence_session import (
     scores_of,
 )
 from pipelines.models.tables import PRECISION, Table, check_size
+from pipelines.models.user_sequences import as_likes, newest_of, sequences_of
 from pipelines.training.als import Factors
 from pipelines.training.batch_size import BatchSize
 from pipelines.training.likes import LikesByRow
@@ -67,11 +70,11 @@ from shared.contracts.families import SessionParams
 from shared.domain.errors import BadData, Invalid
 
 SEQUENCES = "sequences.npz"
-CELLS = 1 << 26
-"""Most logits of a step: 256 MiB of float32, which a step holds a few times over."""
-WINDOWS = 64
-"""Default number of sequences in a step."""
-ALL = 16_384
+MOST_WINDOWS, FEWEST_WINDOWS, STEPS = 128, 64, 64
+"""Sequences in a step, and the number of steps of an epoch that a step takes fewer sequences for."""
+TRAINING_STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 2_500, 8, 40
+"""Steps of a training whose number of epochs is chosen by rule, and the bounds of that number."""
+ALL = 131_072
 """The largest catalogue whose items are all compared; of a larger one, this many items are drawn."""
 Floats = NDArray[np.float32]
 
@@ -180,7 +183,8 @@ class Session:
             params = params.model_copy(update={"length": sequence.length})
         users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
         parent = self.load(task.parent) if task.parent is not None else None
-        shape = Shape(items, params.width, params.blocks, params.heads, params.length, params.objective)
+        scale = math.sqrt(params.width) if parent is None else parent.shape.scale
+        shape = Shape(items, params.width, params.blocks, params.heads, params.length, params.objective, scale)
         if parent is not None and replace(parent.shape, items=items) != shape:
             raise Invalid(
                 "model.params: width, blocks, heads, length and objective must be the parent's in a warm run; or start a full run"
@@ -190,22 +194,25 @@ class Session:
         check_memory(shape.size, training.optimizer, task.memory)
         first = begin(shape, training.seed) if parent is None else grow(shape, parent.weights, task.new_rows, training.seed)
         before = (parent.sequences, parent.until) if isinstance(parent, SessionModel) else None
-        draw = drawn(params, items)
-        size = sequences_at_once(training.batch_size, params, items)
-        task.log.info("batch size: chosen sequences=%d reason=%s", size.size, size.why)
+        count = drawn(params, items)
+        sample = None if count is None else ItemSample(items, count)
         with _validation_split(task) as (rest, validation):
             training_streams = Streams(sequences_of(task, rest, before)) if sequence is None else streams(task, rest, sequence)
             windows = Windows(
                 rest,
                 training_streams.sequences,
                 shape,
-                size.size,
+                1,
                 training.seed,
                 params.reversed,
                 params.mask,
-                draw,
+                sample,
                 training_streams.sought,
             )
+            size = sequences_at_once(training.batch_size, windows.rows_per_epoch())
+            task.log.info("batch size: chosen sequences=%d reason=%s", size.size, size.why)
+            windows = replace(windows, batch_size=size.size)
+            training = training.model_copy(update={"epochs": training.epochs or epochs_of(-(-windows.rows_per_epoch() // size.size))})
             rows = newest_of(training_streams.sequences, shape.length) if sequence is None else None
 
             def score(weights: Weights, columns: Codes) -> Floats:
@@ -215,13 +222,9 @@ class Session:
                 return _scored(shape, weights, rows, columns[graph.user], columns[graph.item])
 
             framework = load_framework(task.model.framework)
-            step = SequenceStep(framework, shape, first, how(training, 0.0), params.dropout, draw is not None, score)
-            look = None
-            if validation is not None:
-                ranking = None
-                if training.ranked:
-                    ranking = rank_held(validation, rest, task.history, task.popularity.items, rest.parent, step.score, training.ranked)
-                look = Validation(validation, step.score, ranking)
+            assert isinstance(framework, ChoosesItems)  # SessionParams.not_on refuses others
+            step = SequenceStep(framework, shape, first, how(training, 0.0), params.dropout, sample is not None, score)
+            look = None if validation is None else _look(task, rest, validation, step)
             startup = time.monotonic() - started
             report = TrainingLoop(step, windows, training, task.log, look, task.keeping).run()
         newest = newest_by_code(graph, sequence) if sequence else newest_of(sequences_of(task, task.rows, before), shape.length)
@@ -261,70 +264,17 @@ def drawn(params: SessionParams, items: int) -> int | None:
     return params.against if params.against < there else None
 
 
-def sequences_at_once(chosen: int | None, params: SessionParams, items: int | None) -> BatchSize:
-    """Returns the sequences per step; raises Invalid if a step cannot hold them: each item to predict needs a logit for each compared item.
-    `items` counts codes, or is None before they are known."""
-    if items is None:
-        return BatchSize(chosen or WINDOWS, "sequences; training may lower it, by the number of compared items")
-    window, among = params.length + 1, drawn(params, items) or items
-    most = CELLS // (window * among)
-    if most < 1 or (chosen is not None and chosen > 16 * most):
-        raise Invalid(
-            f"model.train.batch_size: {chosen or 1:,} sequences of {window:,} items, each compared with {among:,}, take"
-            f" {4 * (chosen or 1) * window * among / 1e9:.1f} GB several times over: choose a smaller batch_size, length or against"
-        )
+def sequences_at_once(chosen: int | None, windows: int | None = None) -> BatchSize:
+    """Returns the sequences per step; `windows` counts those of an epoch, or is None before they are known."""
     if chosen is not None:
         return BatchSize(chosen, "set in the spec, in sequences")
-    return BatchSize(min(WINDOWS, most), f"by rule: sequences of up to {window} items, each compared with {among:,}")
-
-
-def sequences_of(task: Task, rows: Path, before: tuple[LikesByRow, float] | None) -> LikesByRow:
-    """Returns the known items that each user code liked, the oldest first, repeats included.
-
-    `before` holds the parent's sequences and the time of its newest row: rows up to that time are in them already.
-    """
-    graph = task.graph
-    users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
-    likes = (
-        pl.scan_parquet(rows)
-        .filter(pl.col("label") > 0)
-        .sort("time", maintain_order=True)
-        .select("user_code", "item_row", "time")
-        .collect()
-    )
-    of, liked_items = likes["user_code"].to_numpy(), task.items.columns[graph.item][likes["item_row"].to_numpy()]
-    if before is not None:
-        theirs, until = before
-        has_sequence = np.zeros(users, bool)
-        has_sequence[: len(theirs.lengths)] = theirs.lengths > 0
-        new = (likes["time"].to_numpy() > until) | ~has_sequence[of]
-        of = np.concatenate([np.repeat(np.arange(len(theirs.lengths)), theirs.lengths), of[new]])
-        liked_items = np.concatenate([theirs.others, liked_items[new]])
-    is_known = (of >= FIRST) & (liked_items >= FIRST) & (liked_items < items)
-    of, liked_items = of[is_known], liked_items[is_known].astype(np.int32)
-    if not len(of):
-        raise Invalid("model.family: 'session' learns from positives of known users and items, but none exist: lower min_count")
-    order = np.argsort(of, kind="stable")
-    return LikesByRow(np.concatenate([[0], np.cumsum(np.bincount(of, minlength=users))]), liked_items[order])
+    if windows is None:
+        return BatchSize(MOST_WINDOWS, f"by rule, in sequences; at least {FEWEST_WINDOWS} for few sequences")
+    return BatchSize(min(MOST_WINDOWS, max(FEWEST_WINDOWS, windows // STEPS)), f"by rule, in sequences: {windows:,} in an epoch")
 
 
 def streams(task: Task, rows: Path, sequence: Sequence) -> Streams:
     return read_streams(rows, sequence.name, task.items.columns[task.graph.item], sequence.liked)
-
-
-def newest_of(sequences: LikesByRow, length: int) -> NDArray[np.int32]:
-    """Returns [users, length]: the newest items of each user, the oldest first, padded with NULL at the end."""
-    counts = np.minimum(sequences.lengths, length)
-    there = np.arange(length)[None, :] < counts[:, None]
-    newest = np.full(there.shape, NULL, np.int32)
-    places = (sequences.start[1:] - counts)[:, None] + np.arange(length)[None, :]
-    newest[there] = sequences.others[places[there]]
-    return newest
-
-
-def as_likes(rows: NDArray[np.int32]) -> LikesByRow:
-    there = rows != NULL
-    return LikesByRow(np.concatenate([[0], np.cumsum(there.sum(axis=1))]), rows[there])
 
 
 def _scored(shape: Shape, weights: Weights, sequences: NDArray[np.int32], users: NDArray[Any], items: NDArray[Any]) -> Floats:
@@ -345,6 +295,19 @@ def _validation_split(task: Task) -> Iterator[tuple[Path, Batches | None]]:
         rest, holdout = hold_out_newest(task.rows, share, seed, Path(folder))
         looked = Batches(holdout, task.graph, task.items, task.users, 1024, LOOKED, seed, shuffle=False, unknown_users=0, unknown_items=0)
         yield rest, looked
+
+
+def epochs_of(steps: int) -> int:
+    """Returns the number of epochs by rule; an epoch has so many steps."""
+    return min(MOST_EPOCHS, max(FEWEST_EPOCHS, -(-TRAINING_STEPS // steps)))
+
+
+def _look(task: Task, rest: Path, validation: Batches, step: SequenceStep) -> Validation:
+    """Returns the validation after each epoch; `rest` are the training rows."""
+    ranked, ranking = task.model.train.ranked, None
+    if ranked:
+        ranking = rank_held(validation, rest, task.history, task.popularity.items, rest.parent, step.score, ranked)
+    return Validation(validation, step.score, ranking)
 
 
 def hold_out_newest(rows: Path, share: float, seed: int, folder: Path) -> tuple[Path, Path]:

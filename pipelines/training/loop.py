@@ -85,6 +85,9 @@ class TrainingLoop:
     ) -> None:
         self._step, self._batches, self._training, self._log, self._look, self._clock = step, batches, training, log, look, clock
         self._together = together
+        if training.epochs is None:
+            raise ValueError("the family has not chosen the number of epochs")
+        self._count = training.epochs
         self._rows = batches.rows_per_epoch()
         which = [batches.batch_size, self._rows, batches.fingerprint]
         self._keeping = keeping if keeping is None else keeping.resting_on(batches=which)
@@ -180,7 +183,7 @@ class TrainingLoop:
 
     def _compared(self, epoch: Epoch) -> str:
         """Keeps the best weights so far; returns why training ends, or an empty text."""
-        last = epoch.number >= self._training.epochs
+        last = epoch.number >= self._count
         if epoch.looked:
             value = epoch.looked[self._by(epoch)]
             stop = self._training.early_stop
@@ -229,10 +232,10 @@ class TrainingLoop:
         """Returns the seconds left if all epochs run, from the average time per row of training, validation and checkpoints."""
         done = len(self._epochs) * self._rows + self._losses.rows
         spent = sum(epoch.seconds + epoch.look_seconds for epoch in self._epochs) + self._seconds + self._save_seconds
-        return spent / done * (self._training.epochs * self._rows - done) if done else math.nan
+        return spent / done * (self._count * self._rows - done) if done else math.nan
 
     def _say(self, within: bool = False) -> None:
-        number, epochs, step, left = len(self._epochs) + within, self._training.epochs, self._losses.step, self._left()
+        number, epochs, step, left = len(self._epochs) + within, self._count, self._losses.step, self._left()
         done, seconds = (self._losses.rows, self._seconds) if within else (self._rows, self._epochs[-1].seconds)
         rate = done / seconds if seconds else 0.0
         if within:

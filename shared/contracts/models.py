@@ -29,11 +29,21 @@ BatchSize = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}, {"type": "null"}]}),
 ]
 """None: chosen by a rule."""
+Epochs = Annotated[
+    Annotated[int, Field(ge=1, le=1000)] | None,
+    BeforeValidator(lambda value: None if value == "auto" else value),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1000}, {"const": "auto"}, {"type": "null"}]}),
+]
+"""None: chosen by a rule."""
 LossScale = Annotated[float, Field(ge=1, le=2**24)]
 
 
 class Training(Strict):
-    epochs: int = Field(5, ge=1, le=1000, description="Number of passes over the training rows.")
+    epochs: Epochs = Field(
+        5,
+        description="Number of passes over the training rows. `auto`, for `session`: chosen by a rule when training starts, for about "
+        "2,500 steps, from 8 passes to 40.",
+    )
     batch_size: BatchSize = Field(
         None,
         description="Rows per step, including sampled negatives. `auto` or absent: chosen by a rule when training starts, from 8,192 for "
@@ -149,7 +159,7 @@ class Training(Strict):
             idle = next((name for name, value in wanted.items() if value), None)
             if idle is not None:
                 raise ValueError(f"'{idle}' has no effect: no rows are held out; set validation, such as 0.05")
-        elif self.validate_from > self.epochs:
+        elif self.epochs is not None and self.validate_from > self.epochs:
             raise ValueError(f"validate_from: {self.validate_from} is greater than epochs, {self.epochs}")
         if self.ranked & FULL and self.ranked & SAMPLED:
             raise ValueError("early_stop.metric and target.metric must rank among the same items; use /99 in both or in neither")
@@ -210,7 +220,7 @@ class Model(Strict):
         {}, validate_default=True, description="Parameters of the family.", json_schema_extra=without_default
     )
     train: Training = Field(Training(), description="Settings of the training.")
-    baseline: Literal["itemknn", "ease", "mf"] | None = Field(
+    baseline: Literal["itemknn", "ease", "mf", "transitions"] | None = Field(
         None,
         exclude_if=lambda name: name is None,
         description="Family that is trained and evaluated beside each candidate, with its own defaults; gates name it `baseline`. "
@@ -258,6 +268,8 @@ class Model(Strict):
             raise ValueError(f"framework: {self.framework} cannot train '{self.family}': {self.params.not_on[self.framework]}")
         elif vain := [name for name, value in Training() if name in self.params.cannot and getattr(self.train, name) != value]:
             raise ValueError(f"train: '{self.family}' does not support '{vain[0]}': {self.params.cannot[vain[0]]}; leave it out")
+        elif self.train.epochs is None and not self.params.chooses_epochs:
+            raise ValueError(f"train: '{self.family}' does not choose 'epochs' by itself; write a number")
         elif self.train.processes > 1 and ":" in self.family:
             raise ValueError("train: 'processes' has no effect: a custom family trains in one process; leave it out")
         elif self.train.processes > 1 and self.framework != "torch":

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipelines.models.attention.shape import ITEMS as VECTORS
 from pipelines.models.attention.shape import Shape, begin
-from pipelines.models.attention.windows import Windows
+from pipelines.models.attention.windows import ItemSample, Windows
 from pipelines.models.family import Task
 from pipelines.training.likes import LikePairs, LikesByRow
 from shared.contracts.models import Model
@@ -69,7 +69,8 @@ def _first_steps(framework: Any, objective: Any = "next", draw: int | None = Non
     from pipelines.models.neural.step import StepOptions
 
     shape, sequences = Shape(ITEMS + 2, 8, 1, 2, 5, objective), by_user(pairs())
-    windows = Windows(Path("none"), sequences, shape, 20, 3, mask=0.4, draw=draw)
+    sample = None if draw is None else ItemSample(shape.items, draw)
+    windows = Windows(Path("none"), sequences, shape, 20, 3, mask=0.4, sample=sample)
     step = SequenceStep(framework, shape, begin(shape, 7), StepOptions("sgd", 0.1), 0.0, draw is not None, lambda *_: np.empty(0))
     losses = [float(step(batch)) for epoch in range(2) for batch, _ in windows.placed(epoch)]
     found = {f"weights/{path}": one for path, one in step.weights().items()}

@@ -1,13 +1,12 @@
 """A training step of a transformer: each target item is chosen among the catalogue, or among a sample of the catalogue.
 
-The items' vectors are read, differentiated and written as rows, as in the neural families; with a sample, a step's cost follows from its
-sequences and the sample, not from the catalogue. Each sampled item represents the items that were not drawn (its logit is raised by the log
-of their ratio), and the target always counts as itself.
+With a sample, the items' vectors are read, differentiated and written as rows, as in the neural families: a step's cost follows from its
+sequences and the sample, not from the catalogue. A sampled item represents the items that were not drawn: the log of the expected number of
+its draws is subtracted from its logit. The target always counts as itself.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from pipelines.inputs.tables import Codes
 from pipelines.models.attention import plain
 from pipelines.models.attention.encode import NEVER, SMALLEST, AttentionOperations, encode, only_before
 from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weights
-from pipelines.models.neural.frameworks.protocol import Framework, MutableState
+from pipelines.models.neural.frameworks.protocol import ChoosesItems, MutableState
 from pipelines.models.neural.operations import level
 from pipelines.models.neural.optimizers import dense_of, rows_of
 from pipelines.models.neural.precision import PrecisionCheck, compare
@@ -57,17 +56,20 @@ class SequenceStep:
     """TrainingStep for sequence models. `score` computes the scores of rows with the given weights."""
 
     def __init__(
-        self, framework: Framework, shape: Shape, weights: Weights, how: StepOptions, dropout: float, sampled: bool, score: Score
+        self, framework: ChoosesItems, shape: Shape, weights: Weights, how: StepOptions, dropout: float, sampled: bool, score: Score
     ) -> None:
         import keras
 
         self.name, self.shape = framework.name, shape
         self._on, self._dropout, self._sampled, self._score = framework, dropout, sampled, score
-        self._table = framework.table(weights[ITEMS])
+        self._tables = {ITEMS: framework.table(weights[ITEMS])} if sampled else {}
         self._optimizer = rows_of(how.optimizer, how.learning_rate)
-        self._slots = {name: framework.table(rows) for name, rows in self._optimizer.begin(*weights[ITEMS].shape).items()}
+        slots = self._optimizer.begin(*weights[ITEMS].shape) if sampled else {}
+        self._slots = {name: framework.table(rows) for name, rows in slots.items()}
         self._dense = {
-            path: keras.Variable(array, dtype="float32", name=path.replace("/", "_")) for path, array in weights.items() if path != ITEMS
+            path: keras.Variable(array, dtype="float32", name=path.replace("/", "_"))
+            for path, array in weights.items()
+            if path not in self._tables
         }
         self._chance = keras.random.SeedGenerator(how.seed % 2**31)
         self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
@@ -91,11 +93,12 @@ class SequenceStep:
     def compare(self, sequences: NDArray[np.int32]) -> PrecisionCheck:
         """Compares the vectors of sequences from the framework with those from NumPy."""
         codes, last = plain.marked(self.shape, sequences)
-        padded = np.zeros((len(codes), self.shape.places), np.int32)
-        padded[:, : codes.shape[1]] = codes
+        padded = np.zeros((self.shape.places, len(codes)), np.int32)
+        padded[: codes.shape[1]] = codes.T
+        steps = np.ascontiguousarray(np.broadcast_to(np.arange(self.shape.places, dtype=np.int32)[:, None], padded.shape))
+        windows = np.where(padded == NULL, np.int32(-1), np.int32(0))
         at = (np.arange(len(codes)) * self.shape.places + last).astype(np.int32)
-        rows = np.arange(self.shape.items, dtype=np.int32)
-        inputs = rows, np.ascontiguousarray(padded.T), _padding(padded), at
+        inputs = padded, steps, windows, at
         with self._on.full_precision():
             vectors = self._on.array(self._on.compiled(self._encoded, inputs, self._mutable_state)(*inputs))
         weights = self.weights()
@@ -103,7 +106,8 @@ class SequenceStep:
 
     def weights(self) -> Weights:
         """Returns copies of the weights by path."""
-        return {ITEMS: self._on.array(self._table)} | {path: array_of(variable) for path, variable in self._dense.items()}
+        tables = {path: self._on.array(table) for path, table in self._tables.items()}
+        return tables | {path: array_of(variable) for path, variable in self._dense.items()}
 
     def state(self) -> dict[str, NDArray[Any]]:
         state: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
@@ -112,7 +116,8 @@ class SequenceStep:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._plain = None
-        self._on.fill(self._table, state[f"weights/{ITEMS}"])
+        for path, table in self._tables.items():
+            self._on.fill(table, state[f"weights/{path}"])
         for name, slot in self._slots.items():
             self._on.fill(slot, state[f"slots/{name}"])
         for path, variable in self._dense.items():
@@ -122,69 +127,68 @@ class SequenceStep:
 
     @property
     def _mutable_state(self) -> MutableState:
-        return MutableState([self._table, *self._slots.values()], [*self._dense.values(), *self._others()])
+        return MutableState([*self._tables.values(), *self._slots.values()], [*self._dense.values(), *self._others()])
 
     def _others(self) -> list[Any]:
         return [*self._dense_optimizer.variables, self._chance.state]
 
     def _inputs(self, columns: Codes) -> tuple[Any, ...]:
-        """Returns the item rows that the step reads, codes and targets as places among these rows, and the shifts of the logits."""
-        codes, wanted, drawn = columns["codes"], columns["wanted"], columns.get("drawn")
-        padding = _padding(codes)
-        if drawn is None:
-            rows = np.arange(self.shape.items, dtype=np.int32)
-            moved = np.where(rows < FIRST, np.float32(NEVER), np.float32(0))
-        else:
-            items = codes[codes < self.shape.items]
-            rows = np.unique(np.concatenate([[NULL], items, wanted, drawn])).astype(np.int32)
-            moved = np.full(len(rows), NEVER, np.float32)
-            moved[np.searchsorted(rows, drawn)] = math.log((self.shape.items - FIRST) / len(drawn))
-            marks = np.minimum(codes - self.shape.items, 2) + len(rows)
-            codes = np.where(codes < self.shape.items, np.searchsorted(rows, codes), marks).astype(np.int32)
-            wanted = np.searchsorted(rows, wanted).astype(np.int32)
-        return rows, np.ascontiguousarray(codes.T), padding, columns["at"], wanted, moved
+        """Returns the codes with their places, and the targets. With a sample also the item rows that the step reads, with codes and
+        targets as places among these rows, and the shifts of their logits."""
+        codes, targets, items = columns["codes"], columns["targets"], self.shape.items
+        sample: tuple[Any, ...] = ()
+        if self._sampled:
+            rows = np.unique(np.concatenate([[NULL], codes[codes < items], targets, columns["drawn"]])).astype(np.int32)
+            shifts = np.full(len(rows), NEVER, np.float32)
+            shifts[np.searchsorted(rows, columns["drawn"])] = columns["shifts"]
+            codes = np.where(codes < items, np.searchsorted(rows, codes), codes - items + len(rows)).astype(np.int32)
+            targets, sample = np.searchsorted(rows, targets).astype(np.int32), (rows, shifts)
+        by_place = (np.ascontiguousarray(rows.T) for rows in (codes, columns["steps"], columns["windows"]))
+        return *by_place, columns["at"], targets, *sample
 
-    def _step(self, rows: Any, codes: Any, padding: Any, at: Any, wanted: Any, moved: Any) -> Any:
-        read = self._on.gather(self._table, rows)
-        loss, _, (gradient,), by_weight = self._differentiated([read], codes, padding, at, wanted, moved)
+    def _step(self, codes: Any, steps: Any, windows: Any, at: Any, targets: Any, rows: Any = None, shifts: Any = None) -> Any:
+        read = [self._on.gather(table, rows) for table in self._tables.values()]
+        loss, _, by_row, by_weight = self._differentiated(read, codes, steps, windows, at, targets, shifts)
         self._dense_optimizer.apply(by_weight, list(self._dense.values()))
-        slot_rows = {name: self._on.gather(slot, rows) for name, slot in self._slots.items()}
-        values, after = self._optimizer.step(read, gradient, slot_rows)
-        self._on.scatter(self._table, rows, values)
-        for name, slot in self._slots.items():
-            self._on.scatter(slot, rows, after[name])
+        for table, before, gradient in zip(self._tables.values(), read, by_row, strict=True):
+            slot_rows = {name: self._on.gather(slot, rows) for name, slot in self._slots.items()}
+            values, after = self._optimizer.step(before, gradient, slot_rows)
+            self._on.scatter(table, rows, values)
+            for name, slot in self._slots.items():
+                self._on.scatter(slot, rows, after[name])
         return loss
 
-    def _forward(self, blocks: Sequence[Any], codes: Any, padding: Any, at: Any, wanted: Any, moved: Any) -> tuple[Any, dict[str, Any]]:
+    def _forward(
+        self, read: Sequence[Any], codes: Any, steps: Any, windows: Any, at: Any, targets: Any, shifts: Any
+    ) -> tuple[Any, dict[str, Any]]:
         from keras import ops
 
-        read = blocks[0] * 1.0  # so that the gradient is a dense tensor, not one of rows
-        vectors = self._outputs(read, codes, padding, at, self._dropout)
-        logits = ops.matmul(vectors, ops.transpose(read[:, :-1])) + read[:, -1] + moved
-        if not self._sampled:
-            return ops.mean(ops.sparse_categorical_crossentropy(wanted, logits, from_logits=True)), {}
-        wanted_rows = self._on.gather(read, wanted)
-        own = ops.sum(vectors * wanted_rows[:, :-1], axis=1) + wanted_rows[:, -1]
-        is_wanted = ops.equal(ops.expand_dims(wanted, 1), ops.expand_dims(ops.arange(ops.shape(read)[0], dtype="int32"), 0))
-        others = ops.where(is_wanted, NEVER, logits)
-        return ops.mean(ops.softplus(ops.logsumexp(others, axis=1) - own)), {}
+        items = read[0] if self._sampled else ops.convert_to_tensor(self._dense[ITEMS])
+        vectors = self._outputs(items, codes, steps, windows, at, self._dropout)
+        vectors = ops.concatenate([vectors, ops.ones_like(vectors[:, :1])], axis=1)  # the last column of an item is its level
+        if self._sampled:
+            return self._on.choice_loss(vectors, items, targets, shifts), {}
+        return self._on.choice_loss(vectors, items[FIRST:], targets - FIRST, None), {}
 
-    def _encoded(self, rows: Any, codes: Any, padding: Any, at: Any) -> Any:
-        return self._outputs(self._on.gather(self._table, rows), codes, padding, at, 0.0)
-
-    def _outputs(self, read: Any, codes: Any, padding: Any, at: Any, dropout: float) -> Any:
-        """Returns the outputs at the places `at` of all sequences, one after the other."""
+    def _encoded(self, codes: Any, steps: Any, windows: Any, at: Any) -> Any:
         from keras import ops
 
-        table = ops.concatenate([read[:, :-1], self._dense[MARKS]], axis=0)
-        vectors = ops.transpose(self._on.gather(table, codes), (1, 0, 2)) + self._dense[PLACES]
-        later = self.shape.objective == "next"
-        hidden = ops.convert_to_tensor(only_before(self.shape.places)) if later else padding[:, None, None, :]
-        vectors = ops.reshape(vectors, (-1, self.shape.width))
-        encoded = encode(KerasAttention(self._dense, self._chance, dropout), self.shape, vectors, hidden, self.shape.places)
+        items = self._tables[ITEMS] if self._sampled else self._dense[ITEMS]
+        return self._outputs(ops.convert_to_tensor(items), codes, steps, windows, at, 0.0)
+
+    def _outputs(self, items: Any, codes: Any, steps: Any, windows: Any, at: Any, dropout: float) -> Any:
+        """Returns the outputs at the places `at` of all rows, one after the other. Codes, steps and windows are [places, rows]."""
+        from keras import ops
+
+        shape, count = self.shape, ops.shape(items)[0]
+        vectors = self._on.gather(items, ops.minimum(codes, count - 1))[:, :, :-1]
+        marks = self._on.gather(ops.convert_to_tensor(self._dense[MARKS]), ops.maximum(codes - count, 0))
+        vectors = ops.where(ops.expand_dims(codes < count, 2), vectors, marks) * shape.scale
+        vectors = vectors + self._on.gather(ops.convert_to_tensor(self._dense[PLACES]), steps)
+        vectors = ops.reshape(ops.transpose(vectors, (1, 0, 2)), (-1, shape.width))
+        by_row = ops.transpose(windows)
+        hidden = ops.cast(ops.not_equal(by_row[:, None, :, None], by_row[:, None, None, :]), "float32") * NEVER
+        if shape.objective == "next":
+            hidden = hidden + ops.convert_to_tensor(only_before(shape.places))
+        encoded = encode(KerasAttention(self._dense, self._chance, dropout), shape, vectors, hidden, shape.places)
         return self._on.gather(encoded, at)
-
-
-def _padding(codes: NDArray[np.int32]) -> NDArray[np.float32]:
-    """Returns the shift of the attention logits for padding."""
-    return np.where(codes == NULL, np.float32(NEVER), np.float32(0))

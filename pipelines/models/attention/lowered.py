@@ -124,6 +124,8 @@ def _state(turn: OnnxBuilder, shape: Shape, weights: Weights, items: str, distin
     fixed_vectors = turn.initializer("others/vectors", np.concatenate([weights[ITEMS][:FIRST, :-1], weights[MARKS]]))
     other = turn.node("Gather", fixed_vectors, turn.node("Where", low, codes, after))
     vectors = turn.node("Where", turn.node("Unsqueeze", turn.node("Or", low, high), last), other, common)
+    if shape.scale != 1:
+        vectors = turn.node("Mul", vectors, const(np.float32(shape.scale)))
     by_place = turn.node("Slice", turn.initializer(PLACES, weights[PLACES]), first, places, first)
     rows = encode(OnnxAttention(turn, shape, weights), shape, turn.node("Add", vectors, by_place), hidden, 0)
     return turn.node("GatherND", rows, turn.column(at), batch_dims=1)

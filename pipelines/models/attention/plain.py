@@ -53,7 +53,7 @@ def states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: i
 def _states(shape: Shape, weights: Mapping[str, Floats], sequences: Ints, bits: int | None) -> Floats:
     codes, last = marked(shape, sequences)
     table = np.concatenate([weights[ITEMS][:, :-1], weights[MARKS]])
-    vectors = table[codes] + weights[PLACES][: codes.shape[1]]
+    vectors = table[codes] * np.float32(shape.scale) + weights[PLACES][: codes.shape[1]]
     hidden = only_before(codes.shape[1]) if shape.objective == "next" else np.float32(NEVER) * (codes == NULL)[:, None, None]
     places = codes.shape[1]
     rows = encode(NumpyAttention(weights, bits), shape, vectors.reshape(-1, shape.width), hidden, places)

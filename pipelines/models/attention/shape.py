@@ -37,6 +37,8 @@ class Shape:
     length: int
     """Most items of a sequence."""
     objective: Objective
+    scale: float = 1.0
+    """Factor of the vectors of items and marks before the blocks read them; models of older releases have none."""
 
     @property
     def window(self) -> int:
@@ -85,6 +87,8 @@ def begin(shape: Shape, seed: int) -> Weights:
 def _begun(path: str, of: tuple[int, ...], seed: int) -> NDArray[np.float32]:
     if len(of) < 2:
         return np.full(of, path.endswith("/gamma"), np.float32)
+    if path.endswith(("/found/kernel", "/outer/kernel")):
+        return np.zeros(of, np.float32)  # so that a block begins as identity, and an output as the last item
     spread = SPREAD if path in (ITEMS, MARKS, PLACES) else math.sqrt(2 / sum(of))
     values = np.random.default_rng((seed, zlib.crc32(path.encode()))).standard_normal(of, dtype=np.float32) * np.float32(spread)
     if path == ITEMS:

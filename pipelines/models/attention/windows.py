@@ -1,11 +1,13 @@
 """Batches of windows over users' sequences, in an order from the seed: the training input of a transformer.
 
 A user with more items than a window holds has several windows: each item is in one window per epoch, and the window borders are drawn again
-in each epoch. Training can resume inside an epoch: a batch follows from the seed, the epoch and the batch's number.
+in each epoch. Short windows share a row of a batch (`packed`), so that a step has little padding. Training can resume inside an epoch: a
+batch follows from the seed, the epoch and the batch's number.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +23,7 @@ from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape
 from pipelines.training.likes import LikesByRow
 
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class Windows:
     """Whether each window is also read backwards."""
     mask: float = 0.0
     """For `masked`: the share of hidden items."""
-    draw: int | None = None
-    """Number of drawn items to compare the targets with; None for all items."""
+    sample: ItemSample | None = None
+    """Draws the items to compare the targets with; None for all items."""
     sought: NDArray[np.bool_] | None = None
     """For each item of the sequences, whether it can be a target; None means all can."""
 
@@ -104,18 +107,59 @@ class Windows:
             eligible[there] = self.sought[places[there]]
         mark = np.where(backwards, self.shape.items + BACKWARDS, self.shape.items + BEGIN).astype(np.int32)[:, None]
         if self.shape.objective == "next":
-            codes, sought = np.concatenate([mark, shown[:, :-1]], axis=1), eligible
-            columns = {"codes": codes, "at": np.flatnonzero(sought), "wanted": items[sought]}
+            codes, sought, filled = np.concatenate([mark, shown[:, :-1]], axis=1), eligible, there
         else:
             sought = eligible & (random.random(items.shape) < self.mask)
             alone = ~sought.any(axis=1) | (random.random(len(items)) < self.mask)
             newest = self.shape.window - 1 - eligible[:, ::-1].argmax(axis=1)
             sought[alone] = steps == newest[alone, None]  # hide the last item, as in serving
-            shown = np.where(sought, np.int32(self.shape.items + HIDDEN), shown)
-            codes = np.concatenate([mark, shown], axis=1)
-            columns = {"codes": codes, "at": np.flatnonzero(np.pad(sought, ((0, 0), (1, 0)))), "wanted": items[sought]}
-        if self.draw is not None:
-            columns["drawn"] = FIRST + random.choice(self.shape.items - FIRST, self.draw, replace=False, shuffle=False)
-        return TrainingBatch(
-            {name: np.ascontiguousarray(column, np.int32) for name, column in columns.items()}, np.ones(len(items), np.float32)
-        )
+            codes = np.concatenate([mark, np.where(sought, np.int32(self.shape.items + HIDDEN), shown)], axis=1)
+            sought, filled = (np.pad(flags, ((0, 0), (1, 0)), constant_values=first) for flags, first in ((sought, False), (there, True)))
+            items = np.concatenate([mark, items], axis=1)
+        columns = self._packed(codes, filled, sought) | {"targets": items[sought]}
+        if self.sample is not None:
+            columns["drawn"], shifts = self.sample(random)
+        columns = {name: np.ascontiguousarray(column, np.int32) for name, column in columns.items()}
+        return TrainingBatch(columns if self.sample is None else columns | {"shifts": shifts}, np.ones(len(items), np.float32))
+
+    def _packed(self, codes: Ints, filled: Flags, sought: Flags) -> dict[str, Ints]:
+        """Returns the windows in shared rows; `at` are the places of the targets among the places of all rows."""
+        rows, offsets = packed(filled.sum(axis=1), self.shape.places)
+        window, step = np.nonzero(filled)
+        places = (rows * self.shape.places + offsets)[window] + step
+        columns = {"codes": (NULL, codes[filled]), "steps": (0, step), "windows": (-1, window)}
+        shape = int(rows.max()) + 1, self.shape.places
+        arrays = {name: np.full(shape, empty) for name, (empty, _) in columns.items()}
+        for name, (_, values) in columns.items():
+            arrays[name].reshape(-1)[places] = values
+        return arrays | {"at": places[sought[filled]]}
+
+
+def packed(lengths: Ints, most: int) -> tuple[Ints, Ints]:
+    """Assigns each window a row and its first place there: the longest first, each to the fullest row that has room."""
+    rows, offsets = np.empty(len(lengths), np.int64), np.empty(len(lengths), np.int64)
+    with_room: list[list[int]] = [[] for _ in range(most + 1)]
+    """Rows by the number of free places."""
+    count = 0
+    for number in np.argsort(-lengths, kind="stable"):
+        length = int(lengths[number])
+        room = next((room for room in range(length, most) if with_room[room]), most)
+        row = with_room[room].pop() if room < most else count
+        count += room == most
+        rows[number], offsets[number] = row, most - room
+        with_room[room - length].append(row)
+    return rows, offsets
+
+
+@dataclass(frozen=True)
+class ItemSample:
+    """Draws items for each step; an item's chance is known, so that a step can correct for it."""
+
+    items: int
+    """Number of item codes."""
+    size: int
+
+    def __call__(self, random: np.random.Generator) -> tuple[Ints, NDArray[np.float32]]:
+        """Returns distinct items, and the log of how many items of the catalogue each of them stands for."""
+        drawn = FIRST + random.choice(self.items - FIRST, self.size, replace=False, shuffle=False)
+        return drawn, np.full(self.size, math.log((self.items - FIRST) / self.size), np.float32)

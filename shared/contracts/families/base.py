@@ -30,6 +30,8 @@ class FamilyParams(Strict):
     """Settings of `train` that a family with steps does not support, and why."""
     not_on: ClassVar[Mapping[str, str]] = {}
     """Frameworks that cannot train a family with steps, and why."""
+    chooses_epochs: ClassVar[bool] = False
+    """Whether the family chooses the number of epochs if `train.epochs` is `auto`."""
     keeps_rows: ClassVar[bool] = True
     """Whether a warm run keeps its parent's vectors by code and adds new ones."""
     replays: ClassVar[bool] = True
@@ -65,6 +67,7 @@ class OwnParams(RootModel[dict[str, JsonValue]]):
     no_steps: ClassVar[str | None] = None
     cannot: ClassVar[Mapping[str, str]] = {}
     not_on: ClassVar[Mapping[str, str]] = {}
+    chooses_epochs: ClassVar[bool] = False
     heeds: ClassVar[frozenset[str]] = frozenset()
     keeps_rows: ClassVar[bool] = True
     replays: ClassVar[bool] = True

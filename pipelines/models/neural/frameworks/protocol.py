@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Name = Literal["tensorflow", "torch", "jax"]
 Tensor = Any
 Jit = bool | Literal["graphs"]
 """Whether a function is compiled; `graphs` also starts its kernels with a CUDA graph."""
+LOGITS = 1 << 22
+"""Logits in memory at once: 16 MiB. The allocator reuses blocks of this size; larger ones would be mapped and cleared for each use."""
+TINY = 1e-37
+"""Least probability in a reported loss."""
 Pure = Callable[..., tuple[Tensor, Any]]
 """A function that returns a loss and further results."""
 
@@ -22,6 +26,11 @@ class MutableState:
     tables: Sequence[Tensor]
     variables: Sequence[Any]
     """Keras variables."""
+
+
+def logits_at_once(rows: int) -> int:
+    """Returns for how many vectors the logits among so many rows are computed at once."""
+    return max(1, LOGITS // max(1, rows))
 
 
 class Framework(Protocol):
@@ -66,3 +75,13 @@ class Framework(Protocol):
     @property
     def gpu(self) -> bool:
         """Whether the framework computes on a GPU."""
+
+
+@runtime_checkable
+class ChoosesItems(Framework, Protocol):
+    """A framework that also chooses among many rows. JAX does not: it would compile a program for each number of targets."""
+
+    def choice_loss(self, vectors: Tensor, rows: Tensor, targets: Tensor, shifts: Tensor | None) -> Tensor:
+        """Returns the mean cross-entropy of each vector's target among the rows, by inner product. `shifts` are added to the logits of all
+        rows, but not to a vector's own target. The logits exist for `logits_at_once` vectors at a time; the gradient is computed with them.
+        """

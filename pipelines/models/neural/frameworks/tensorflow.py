@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks.protocol import Jit, MutableState, Name, Pure, Tensor
+from pipelines.models.neural.frameworks.protocol import LOGITS, TINY, Jit, MutableState, Name, Pure, Tensor
 from pipelines.models.runtime import load_keras
 
 
@@ -42,6 +42,41 @@ class TensorFlow:
 
     def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
         return self._tf.math.unsorted_segment_sum(rows, places, count)
+
+    def choice_loss(self, vectors: Tensor, rows: Tensor, targets: Tensor, shifts: Tensor | None) -> Tensor:
+        tf = self._tf
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def loss_of(vectors: Tensor, rows: Tensor) -> Any:
+            loss, by_vector, by_row = self._choices(vectors, rows, targets, shifts)
+            factor = 1 / tf.cast(tf.shape(vectors)[0], tf.float32)
+            return loss * factor, lambda gradient: (by_vector * (gradient * factor), by_row * (gradient * factor))
+
+        return loss_of(vectors, rows)
+
+    def _choices(self, vectors: Tensor, rows: Tensor, targets: Tensor, shifts: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the sum of the losses, and its gradients by vectors and by rows."""
+        tf = self._tf
+        count, total = tf.shape(vectors)[0], tf.shape(rows)[0]
+        size = tf.maximum(1, LOGITS // tf.maximum(1, total))
+
+        def part(number: Tensor, loss: Tensor, by_row: Tensor, by_vector: Tensor) -> Any:
+            some, target = (tensor[number * size : (number + 1) * size] for tensor in (vectors, targets))
+            own_rows = tf.gather(rows, target)
+            logits = tf.matmul(some, rows, transpose_b=True)
+            if shifts is not None:
+                own = tf.equal(tf.range(total)[None, :], target[:, None])
+                logits = tf.where(own, logits, logits + shifts)
+            chances = tf.nn.softmax(logits)
+            loss -= tf.reduce_sum(tf.math.log(tf.maximum(tf.gather(chances, target, batch_dims=1), TINY)))
+            by_row += tf.matmul(chances, some, transpose_a=True)
+            return number + 1, loss, by_row, by_vector.write(number, tf.matmul(chances, rows) - own_rows)
+
+        parts = (count + size - 1) // size
+        gathered = tf.TensorArray(tf.float32, parts, infer_shape=False, element_shape=(None, vectors.shape[1]))
+        begin = (tf.constant(0), tf.constant(0.0), tf.zeros_like(rows), gathered)
+        _, loss, by_row, gathered = tf.while_loop(lambda number, *_: number < parts, part, begin, parallel_iterations=1)
+        return loss, gathered.concat(), by_row - tf.math.unsorted_segment_sum(vectors, targets, total)
 
     def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
         tf = self._tf

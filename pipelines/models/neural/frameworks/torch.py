@@ -9,11 +9,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks.protocol import Jit, MutableState, Name, Pure, Tensor
+from pipelines.models.neural.frameworks.protocol import TINY, Jit, MutableState, Name, Pure, Tensor, logits_at_once
 from pipelines.models.runtime import load_torch
 
 
@@ -47,6 +48,9 @@ class Torch:
 
     def summed(self, rows: Tensor, places: Tensor, count: Tensor) -> Tensor:
         return self._torch.ops.aten.embedding_dense_backward(rows, places, int(count), -1, False)
+
+    def choice_loss(self, vectors: Tensor, rows: Tensor, targets: Tensor, shifts: Tensor | None) -> Tensor:
+        return _choice(self._torch).apply(vectors, rows, targets.long()[:, None], shifts)
 
     def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
         torch, graphs = self._torch, jit == "graphs"
@@ -104,3 +108,38 @@ class Torch:
         if isinstance(arguments, dict):
             return {name: self._tensors(argument) for name, argument in arguments.items()}
         return tuple(self._tensors(argument) for argument in arguments)
+
+
+@cache
+def _choice(torch: Any) -> Any:
+    class Choice(torch.autograd.Function):  # type: ignore[misc]
+        """Writes the logits, their probabilities and the gradients into the same memory, part after part."""
+
+        @staticmethod
+        def forward(context: Any, vectors: Tensor, rows: Tensor, targets: Tensor, shifts: Tensor | None) -> Tensor:
+            size, loss = logits_at_once(len(rows)), vectors.new_zeros(())
+            logits = vectors.new_empty((min(size, len(vectors)), len(rows)))
+            by_vector, by_row = torch.empty_like(vectors), torch.zeros_like(rows)
+            for at in range(0, len(vectors), size):
+                some, target = vectors[at : at + size], targets[at : at + size]
+                part = logits[: len(some)]
+                torch.mm(some, rows.T, out=part)
+                if shifts is not None:
+                    own = part.gather(1, target)
+                    part.add_(shifts).scatter_(1, target, own)
+                torch.softmax(part, 1, out=part)
+                own = part.gather(1, target)
+                loss -= own.clamp_min(TINY).log().sum()
+                part.scatter_(1, target, own - 1)
+                torch.mm(part, rows, out=by_vector[at : at + size])
+                by_row.addmm_(part.T, some)
+            context.save_for_backward(by_vector, by_row)
+            return loss / len(vectors)
+
+        @staticmethod
+        def backward(context: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+            by_vector, by_row = context.saved_tensors
+            factor = gradient / len(by_vector)
+            return by_vector.mul_(factor), by_row.mul_(factor), None, None
+
+    return Choice

@@ -14,12 +14,12 @@ import pytest
 from pydantic import ValidationError
 
 from pipelines.features.columns import FIRST, NULL, UNKNOWN
-from pipelines.models import session
 from pipelines.models.attention import plain
 from pipelines.models.attention.shape import Shape, begin
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, ScoresAll
 from pipelines.models.neural.weights import WEIGHTS
+from pipelines.models.sequence_session import item_vectors
 from pipelines.models.session import (
     QUERIES,
     SEQUENCES,
@@ -28,7 +28,6 @@ from pipelines.models.session import (
     as_likes,
     newest_of,
     queries_of,
-    sequences_at_once,
     sequences_of,
 )
 from shared.contracts.families import SessionParams
@@ -39,7 +38,7 @@ from tests.support.sequence_data import ITEMS, USERS, by_user, pairs, task
 @pytest.fixture(scope="module")
 def model() -> SessionModel:
     """Weights of no training, and what they make of the sequences of users who walk on."""
-    shape, random = Shape(ITEMS + FIRST, 16, 1, 2, 8, "next"), np.random.default_rng(5)
+    shape, random = Shape(ITEMS + FIRST, 16, 1, 2, 8, "next", 4.0), np.random.default_rng(5)
     weights = {path: (one + random.normal(0, 0.3, one.shape)).astype(np.float32) for path, one in begin(shape, 3).items()}
     newest = newest_of(by_user(pairs()), shape.length)
     return SessionModel("user", "item", shape, weights, as_likes(newest), queries_of(shape, weights, newest), 400.0)
@@ -68,7 +67,7 @@ def test_scores_are_the_same_pair_by_pair_of_all_at_once_by_vectors_and_as_serve
 def test_whoever_is_not_known_is_the_empty_sequence_and_what_is_not_known_stands_last(model: SessionModel) -> None:
     empty = plain.states(model.shape, model.weights, np.zeros((1, 1), np.int32))[0]
     np.testing.assert_allclose(model.queries[[NULL, UNKNOWN]], np.stack([empty, empty]), atol=1e-6)
-    vectors = session.item_vectors(model.weights)
+    vectors = item_vectors(model.weights)
     assert (vectors[:FIRST, :-1] == 0).all() and (vectors[:FIRST, -1] == vectors[FIRST:, -1].min()).all()
 
 
@@ -126,18 +125,6 @@ def test_files_that_are_not_of_one_model_are_told(model: SessionModel, tmp_path:
 def test_parameters_that_cant_be_are_refused(params: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         SessionParams.model_validate(params)
-
-
-@pytest.mark.requirement("G-25", "N-05")
-def test_what_a_step_can_hold_is_known_before_anything_is_trained() -> None:
-    few, long = SessionParams(length=49), SessionParams(length=199)
-    assert sequences_at_once(None, few, 1_700).size == session.WINDOWS
-    assert sequences_at_once(None, long, 16_000).size == 20
-    assert sequences_at_once(7, long, None).size == 7
-    with pytest.raises(Invalid, match=r"4,096 sequences of 200 items, each compared with 16,000, take 52.4 GB"):
-        sequences_at_once(4096, long, 16_000)
-    with pytest.raises(Invalid, match=r"1 sequences of 1,001 items, each compared with 1,000,000, take 4.0 GB"):
-        sequences_at_once(None, SessionParams(length=1000, against=1_000_000), 2_000_000)
 
 
 def test_likes_of_nobody_known_are_refused(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.features.columns import UNKNOWN
+from pipelines.features.columns import FIRST, NULL, UNKNOWN
 from pipelines.inputs.batches import EpochPosition, TrainingBatch
 from pipelines.models.attention import plain, windows
 from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape, begin
-from pipelines.models.attention.windows import Windows
+from pipelines.models.attention.windows import ItemSample, Windows, packed
 from pipelines.training.likes import LikesByRow
 from tests.support.framework_process import made_apart
 from tests.support.torch_available import torch
@@ -35,9 +35,15 @@ def feed(sequences: LikesByRow, shape: Shape = SHAPE, size: int = 3, **more: Any
 
 
 def wanted(batch: TrainingBatch) -> list[list[int]]:
-    """What is to be found in each window, in order."""
-    places = batch.columns["at"] // batch.columns["codes"].shape[1]
-    return [batch.columns["wanted"][places == row].tolist() for row in range(len(batch))]
+    """The targets of each window, in order."""
+    windows = batch.columns["windows"].reshape(-1)[batch.columns["at"]]
+    return [batch.columns["targets"][windows == number].tolist() for number in range(len(batch))]
+
+
+def codes_of(batch: TrainingBatch) -> list[list[int]]:
+    """The codes of each window, in the order of their steps."""
+    codes, steps, windows = (batch.columns[name] for name in ("codes", "steps", "windows"))
+    return [codes[windows == number][np.argsort(steps[windows == number])].tolist() for number in range(len(batch))]
 
 
 @pytest.fixture(autouse=True)
@@ -64,18 +70,18 @@ def test_each_item_is_to_be_found_once_an_epoch_in_windows_that_are_never_too_lo
 @pytest.mark.requirement("G-20")
 def test_at_each_place_stands_what_came_before() -> None:
     (batch, _), *_ = feed(some(4), size=1).placed(0)
-    assert batch.columns["codes"].tolist() == [[ITEMS + BEGIN, 2, 3, 4, 5]], "nothing is to be told behind the last one"
+    assert codes_of(batch) == [[ITEMS + BEGIN, 2, 3, 4]], "the last item is only a target"
     assert batch.columns["at"].tolist() == [0, 1, 2, 3]
-    assert batch.columns["wanted"].tolist() == [2, 3, 4, 5]
+    assert batch.columns["targets"].tolist() == [2, 3, 4, 5]
 
 
 @pytest.mark.requirement("G-16", "G-20")
 def test_reversed_windows_are_read_from_their_end_behind_a_mark_of_their_own() -> None:
     given = feed(some(4), size=2, reverse=True)
     (batch, _), *_ = given.placed(0)
-    found = {row[0]: (row, items) for row, items in zip(batch.columns["codes"].tolist(), wanted(batch), strict=True)}
-    assert found[ITEMS + BEGIN] == ([ITEMS + BEGIN, 2, 3, 4, 5], [2, 3, 4, 5])
-    assert found[ITEMS + BACKWARDS] == ([ITEMS + BACKWARDS, 5, 4, 3, 2], [5, 4, 3, 2])
+    found = {codes[0]: (codes, items) for codes, items in zip(codes_of(batch), wanted(batch), strict=True)}
+    assert found[ITEMS + BEGIN] == ([ITEMS + BEGIN, 2, 3, 4], [2, 3, 4, 5])
+    assert found[ITEMS + BACKWARDS] == ([ITEMS + BACKWARDS, 5, 4, 3], [5, 4, 3, 2])
     assert given.rows_per_epoch() == 2
 
 
@@ -83,26 +89,26 @@ def test_reversed_windows_are_read_from_their_end_behind_a_mark_of_their_own() -
 def test_masked_items_are_hidden_where_they_stand_and_every_window_hides_one() -> None:
     given = feed(some(*[5] * 400), Shape(3_000, 8, 1, 2, 4, "masked"), size=400, mask=0.3)
     (batch, _), *_ = given.placed(0)
-    codes, at, items = (batch.columns[name] for name in ("codes", "at", "wanted"))
+    codes, at, items = (batch.columns[name] for name in ("codes", "at", "targets"))
     hidden = codes == given.shape.items + HIDDEN
-    np.testing.assert_array_equal(np.flatnonzero(hidden), at)
-    assert hidden.any(axis=1).all()
+    np.testing.assert_array_equal(np.flatnonzero(hidden), np.sort(at))
+    assert len(np.unique(batch.columns["windows"][hidden])) == len(batch)
     whole = codes.copy()
     whole.reshape(-1)[at] = items
-    np.testing.assert_array_equal(np.sort(whole[:, 1:], axis=None), given.sequences.others)
-    assert 0.2 < hidden[:, 1:].mean() < 0.3, "the share, and the last one alone in some"
+    np.testing.assert_array_equal(np.sort(whole[(whole != given.shape.items + BEGIN) & (whole != NULL)]), given.sequences.others)
+    assert 0.2 < hidden.sum() / len(given.sequences.others) < 0.3, "the share, and the last one alone in some"
 
 
 def test_a_share_of_what_is_read_is_shown_as_unknown_and_is_still_to_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "UNKNOWN_SHARE", 0.5)
     given = feed(some(*[5] * 40), Shape(300, 8, 1, 2, 4, "next"), size=40)
     (batch, _), *_ = given.placed(0)
-    assert 0.3 < (batch.columns["codes"][:, 1:] == UNKNOWN).mean() < 0.7
-    assert UNKNOWN not in batch.columns["wanted"]
+    assert 0.3 < (batch.columns["codes"] == UNKNOWN).sum() / (4 * len(batch)) < 0.7
+    assert UNKNOWN not in batch.columns["targets"]
 
 
 @pytest.mark.requirement("N-05")
-@pytest.mark.parametrize("more", [{}, {"reverse": True, "draw": 7}, {"shape": MASKED, "mask": 0.5}])
+@pytest.mark.parametrize("more", [{}, {"reverse": True, "sample": ItemSample(ITEMS, 7)}, {"shape": MASKED, "mask": 0.5}])
 def test_from_any_place_on_an_epoch_is_what_it_would_have_been(more: dict[str, Any]) -> None:
     given = feed(some(6, 12, 4, 9, 3), **more)
     whole = list(given.placed(3))
@@ -114,9 +120,35 @@ def test_from_any_place_on_an_epoch_is_what_it_would_have_been(more: dict[str, A
             for name, column in ours.columns.items():
                 np.testing.assert_array_equal(column, theirs.columns[name])
     assert any(
-        not np.array_equal(one.columns["wanted"], other.columns["wanted"])
+        not np.array_equal(one.columns["targets"], other.columns["targets"])
         for (one, _), (other, _) in zip(whole, given.placed(4), strict=True)
     )
+
+
+@pytest.mark.requirement("G-20")
+def test_short_windows_share_rows_and_never_overlap() -> None:
+    lengths = np.random.default_rng(2).integers(1, 12, 300)
+    rows, offsets = packed(lengths, 12)
+    taken = np.zeros((rows.max() + 1, 12), np.int64)
+    for row, offset, length in zip(rows, offsets, lengths, strict=True):
+        taken[row, offset : offset + length] += 1
+    assert taken.max() == 1 and taken.sum() == lengths.sum()
+    assert len(taken) <= 1.05 * lengths.sum() / 12 + 1, "rows are nearly full"
+
+
+@pytest.mark.requirement("G-20")
+def test_an_item_that_is_drawn_stands_for_the_items_that_are_not() -> None:
+    """Over many draws, the corrected sum over the drawn items equals the sum over the catalogue."""
+    random = np.random.default_rng(4)
+    values = np.exp(random.normal(0, 1, 40))
+    sample = ItemSample(40 + FIRST, 10)
+    sums = []
+    for _ in range(4_000):
+        items, shifts = sample(random)
+        assert len(np.unique(items)) == len(items) and items.min() >= FIRST
+        sums.append((values[items - FIRST] * np.exp(shifts)).sum())
+    error = np.std(sums) / np.sqrt(len(sums))
+    assert abs(np.mean(sums) - values.sum()) < 4 * error
 
 
 @pytest.mark.parametrize("shape", [SHAPE, MASKED])

@@ -89,12 +89,12 @@ def test_windows_show_each_what_came_before_it_and_ask_for_likes_alone(objective
     asked: list[int] = []
     for epoch in range(16):
         for batch, _ in windows.placed(epoch):
-            assert len(batch.columns["wanted"]), "no step without anything to be found"
-            asked += batch.columns["wanted"].tolist()
+            assert len(batch.columns["targets"]), "each step has a target"
+            asked += batch.columns["targets"].tolist()
             if objective == "next" and not reverse:
-                codes = batch.columns["codes"].reshape(-1)
-                for at, wanted in zip(batch.columns["at"].tolist(), batch.columns["wanted"].tolist(), strict=True):
-                    known = codes[at - at % shape.window + 1 : at + 1]
+                codes, steps = batch.columns["codes"].reshape(-1), batch.columns["steps"].reshape(-1)
+                for at, wanted in zip(batch.columns["at"].tolist(), batch.columns["targets"].tolist(), strict=True):
+                    known = codes[at - steps[at] + 1 : at + 1]
                     before_it = own[: own.index(wanted)]
                     assert all(one in (1, there) for one, there in zip(known, before_it[len(before_it) - len(known) :], strict=True))
     assert set(asked) == liked
