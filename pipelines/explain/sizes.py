@@ -22,6 +22,7 @@ from shared.contracts.families import (
     NeumfParams,
     Params,
     SessionParams,
+    TransitionsParams,
     TwoTowerParams,
     WideDeepParams,
 )
@@ -57,11 +58,11 @@ class Embedding:
 
 def embeddings(fitted: ExplainedFit, params: Params | None) -> tuple[Embedding, ...]:
     """Tables of the family: all code features for families that read all features, those of users and items for `two_tower`, the keys for
-    `mf`, `neumf` and `session`, the item for `ease` and `itemknn`, those of its parts for `blend`, else none."""
+    `mf`, `neumf` and `session`, the item for `ease`, `itemknn` and `transitions`, those of its parts for `blend`, else none."""
     graph = fitted.graph
     if isinstance(params, BlendParams):
         return tuple(table for part in params.parts for table in embeddings(fitted, part.params))
-    if isinstance(params, EaseParams | ItemKnnParams):
+    if isinstance(params, EaseParams | ItemKnnParams | TransitionsParams):
         return (_of_items(fitted, params),)
     planned = _widths(graph, params)
     features, sizes = {feature.name: feature for feature in graph.codes}, spec_sizes(graph)
@@ -93,8 +94,8 @@ def _widths(graph: Graph, params: Params | None) -> Mapping[str, int]:
     return {}
 
 
-def _of_items(fitted: ExplainedFit, params: EaseParams | ItemKnnParams) -> Embedding:
-    """Table of item weights (`ease`) or of neighbours with similarities (`itemknn`); a score reads at most one row."""
+def _of_items(fitted: ExplainedFit, params: EaseParams | ItemKnnParams | TransitionsParams) -> Embedding:
+    """Table of item weights (`ease`), or of neighbours or followers with strengths; a score reads at most one row for each liked item."""
     item = fitted.graph.item
     codes = (
         next(feature.cardinality for feature in fitted.graph.codes if feature.name == item)
@@ -103,7 +104,8 @@ def _of_items(fitted: ExplainedFit, params: EaseParams | ItemKnnParams) -> Embed
     )
     if isinstance(params, EaseParams) or codes is None:
         return Embedding(item, codes, codes, 1.0)
-    return Embedding(item, codes, 2 * (min(params.neighbours, codes - 1) + 1), 1.0)
+    count = min(params.neighbours, codes - 1) + 1 if isinstance(params, ItemKnnParams) else min(params.followers, codes)
+    return Embedding(item, codes, 2 * count, 1.0)
 
 
 def _values(name: str, fitted: ExplainedFit) -> float | None:

@@ -35,6 +35,7 @@ from pipelines.models.popularity_baseline import fit_popularity
 from pipelines.models.popularity_model import PopularityFamily
 from pipelines.models.recent_items import lower_model, reads_recent
 from pipelines.models.tables import Table
+from pipelines.models.transitions import Transitions
 from pipelines.training.likes import LikePairs
 from pipelines.training.regularisation_search import HeldOut, hold_out_likes
 from shared.contracts.families import BlendParams
@@ -42,7 +43,7 @@ from shared.contracts.models import Model, Training
 from shared.domain.errors import Invalid
 
 Floats = NDArray[np.float32]
-PARTS: Mapping[str, Family] = {family.name: family for family in (Ease(), Mf(), ItemKnn(), PopularityFamily())}
+PARTS: Mapping[str, Family] = {family.name: family for family in (Ease(), Mf(), ItemKnn(), Transitions(), PopularityFamily())}
 MOST_CASES = 10_000
 """Held-out likes that the weights are fitted on: sums differ less than settings of one family."""
 TENTHS = 10

@@ -19,13 +19,17 @@ from pipelines.models.neumf import Neumf
 from pipelines.models.plugins import is_own, own_family
 from pipelines.models.popularity_model import PopularityFamily
 from pipelines.models.session import Session
+from pipelines.models.transitions import Transitions
 from pipelines.models.two_tower import TwoTower
 from pipelines.models.wide_deep import WideDeep
 from shared.domain.errors import Invalid
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
-    for family in (Mlp(), Dlrm(), WideDeep(), PopularityFamily(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Gbm(), Blend())
+    for family in (
+        *(Mlp(), Dlrm(), WideDeep(), PopularityFamily(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Transitions()),
+        *(Gbm(), Blend()),
+    )
 }
 
 

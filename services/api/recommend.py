@@ -54,8 +54,9 @@ class Ask(BaseModel):
     context: Said = {}
     items: Annotated[list[Id], Field(max_length=100)] = Field(
         [],
-        description="Items that the user has just viewed, the newest last. A version that reads recent items (`ease`, `itemknn`, `mf`, "
-        "`session`, `blend`) counts them as positives and leaves them out; from other versions, an unknown user gets similar items.",
+        description="Items that the user has just viewed, the newest last. A version that reads recent items (`ease`, `itemknn`, "
+        "`transitions`, `mf`, `session`, `blend`) counts them as positives and leaves them out; from other "
+        "versions, an unknown user gets similar items.",
     )
     slots: Slots | None = Field(
         None,

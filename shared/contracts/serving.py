@@ -91,7 +91,8 @@ class Serve(Strict):
     recent: Literal["off"] | Annotated[int, Field(strict=True, ge=1, le=500)] = Field(
         50,
         description="Maximum number of the user's newest positives since the version's training that a request gives to a version that "
-        "reads them: `ease`, `itemknn`, `mf` by least squares, `session`, `blend`, and others with a `sequence`. `off`: none.",
+        "reads them: `ease`, `itemknn`, `transitions`, `mf` by least squares, `session`, `blend`, and others with a `sequence`. `off`: "
+        "none.",
     )
     batch: Batch | None = Field(
         None, description="With each version, `recommendations.parquet`: user, place, item, score, for every known user."

@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from shared.contracts.families.base import FamilyParams, OwnParams
 from shared.contracts.families.blend import BlendParams
 from shared.contracts.families.deep import DeepParams, DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
-from shared.contracts.families.keys import EaseParams, ItemKnnParams, MfParams, NeumfParams, PopularityParams, SessionParams
+from shared.contracts.families.keys import (
+    EaseParams,
+    ItemKnnParams,
+    MfParams,
+    NeumfParams,
+    PopularityParams,
+    SessionParams,
+    TransitionsParams,
+)
 from shared.contracts.families.trees import GbmParams
 
 __all__ = [
@@ -32,6 +40,7 @@ __all__ = [
     "Params",
     "PopularityParams",
     "SessionParams",
+    "TransitionsParams",
     "TwoTowerParams",
     "WideDeepParams",
     "params_of",
@@ -48,6 +57,7 @@ Params = (
     | SessionParams
     | EaseParams
     | ItemKnnParams
+    | TransitionsParams
     | GbmParams
     | BlendParams
     | OwnParams
@@ -64,6 +74,7 @@ FAMILIES: Mapping[str, type[FamilyParams]] = {
     "session": SessionParams,
     "ease": EaseParams,
     "itemknn": ItemKnnParams,
+    "transitions": TransitionsParams,
     "gbm": GbmParams,
     "blend": BlendParams,
 }

@@ -8,12 +8,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from shared.contracts.families.base import FamilyParams
-from shared.contracts.families.keys import EaseParams, ItemKnnParams, MfParams, PopularityParams
+from shared.contracts.families.keys import EaseParams, ItemKnnParams, MfParams, PopularityParams, TransitionsParams
 from shared.contracts.ranges import NumberRange, one_of
 from shared.contracts.strict import Strict, unknown_name, without_default
 
-PartName = Literal["ease", "mf", "itemknn", "popularity"]
-PARTS: Mapping[str, type[FamilyParams]] = {"ease": EaseParams, "mf": MfParams, "itemknn": ItemKnnParams, "popularity": PopularityParams}
+PartName = Literal["ease", "mf", "itemknn", "transitions", "popularity"]
+PARTS: Mapping[str, type[FamilyParams]] = {
+    "ease": EaseParams,
+    "mf": MfParams,
+    "itemknn": ItemKnnParams,
+    "transitions": TransitionsParams,
+    "popularity": PopularityParams,
+}
 """Families that a blend may have."""
 
 
@@ -24,7 +30,7 @@ def _params(value: Any, info: ValidationInfo) -> Any:
 
 class BlendPart(Strict):
     family: PartName = Field(description="Family of the part.")
-    params: Annotated[EaseParams | MfParams | ItemKnnParams | PopularityParams, BeforeValidator(_params)] = Field(
+    params: Annotated[EaseParams | MfParams | ItemKnnParams | TransitionsParams | PopularityParams, BeforeValidator(_params)] = Field(
         {}, validate_default=True, description="Parameters of the family.", json_schema_extra=without_default
     )
 

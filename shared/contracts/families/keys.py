@@ -144,6 +144,7 @@ class SessionParams(FamilyParams):
         "processes": "it is trained by one process",
     }
     not_on: ClassVar[Mapping[str, str]] = {"jax": "jax compiles each of its batch shapes; set tensorflow or torch"}
+    chooses_epochs = True
     ranges: ClassVar[Mapping[str, NumberRange]] = {
         "params.width": one_of(32, 64, 96, 128),
         "params.blocks": between(1, 3),
@@ -177,13 +178,14 @@ class SessionParams(FamilyParams):
         None,
         ge=1,
         le=1_000_000,
-        description="Number of items, drawn for each step, to choose from. Absent: the whole catalogue, at most 16,384 items.",
+        description="Number of items, drawn for each step, to choose from. Absent: the whole catalogue; of more than 131,072 items, that "
+        "many are drawn.",
     )
 
     @classmethod
     def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """A step takes few sequences, each of many items."""
-        return {"epochs": 40, "learning_rate": 0.001}
+        return {"epochs": None, "learning_rate": 0.001}
 
     @model_validator(mode="after")
     def _check_together(self) -> SessionParams:
@@ -229,3 +231,29 @@ class ItemKnnParams(FamilyParams):
     pull: float = Field(
         0.4, ge=0, le=1, description="Exponent of the popularity in the denominator: 0.5 gives the cosine, less favours popular items."
     )
+
+
+class TransitionsParams(FamilyParams):
+    """Items that follow the user's newest items."""
+
+    meaning = "the items that follow the user's newest items in the sequences of all users: quick, a strong baseline for the next item."
+    no_steps = "transitions are counted, without steps"
+    keeps_rows = False
+    replays = False
+    ranges: ClassVar[Mapping[str, NumberRange]] = {
+        "params.window": between(1, 50, log=True),
+        "params.recency": between(0.0, 2.0),
+        "params.damping": between(0.0, 1.0),
+    }
+
+    window: int = Field(
+        10, ge=1, le=1000, description="Number of items after an item in a sequence that follow it; a nearer one counts more."
+    )
+    length: int = Field(50, ge=1, le=1000, description="Number of a user's newest items that are used.")
+    recency: float = Field(
+        1.0, ge=0, le=10, description="Exponent of a user's item's weight: with n newer items of the user it is (n + 1)^-recency."
+    )
+    damping: float = Field(
+        0.5, ge=0, le=2, description="Damping of popular items in a user's sequence: one with n places weighs n^-damping."
+    )
+    followers: int = Field(100, ge=1, le=10_000, description="Number of followers that are stored per item.")

@@ -25,7 +25,7 @@ def test_what_is_exported_has_learned_the_newest_rows(tmp_path: Path, family: st
 
 
 def test_every_family_of_this_release_is_refitted_by_a_test() -> None:
-    assert {*STEPS, "gbm", "popularity", "ease", "itemknn", "mf", "blend"} == set(Model.FAMILIES)
+    assert {*STEPS, "gbm", "popularity", "ease", "itemknn", "transitions", "mf", "blend"} == set(Model.FAMILIES)
 
 
 @pytest.mark.parametrize("family", ["mlp", "gbm"])

@@ -47,7 +47,7 @@ INVALID_MODELS = [
     ({"preset": "mine", "params": {"width": 8}}, "unknown field 'width'"),
     ({"preset": 3}, "preset"),
     ({"family": "ease", "baseline": "ease"}, "baseline: 'ease' is the model's own family; choose another family"),
-    ({"baseline": "mlp"}, "Input should be 'itemknn', 'ease' or 'mf'"),
+    ({"baseline": "mlp"}, "Input should be 'itemknn', 'ease', 'mf' or 'transitions'"),
     ({"family": "acme.models"}, "unknown model family 'acme.models'"),
     ({"family": "acme.models:"}, "unknown model family"),
     ({"family": "../acme:Two"}, "unknown model family"),

@@ -71,7 +71,7 @@ def folder(path: Path) -> Path:
 def test_a_unit_with_its_weights_beside_it_answers_to_the_bit_as_one_that_has_them_inside(
     subtests: pytest.Subtests, world: Small, trained: Callable[[str], Trained], tmp_path: Path
 ) -> None:
-    for family in ("popularity", "mf", "ease", "itemknn", "mlp", "neumf", "blend"):
+    for family in ("popularity", "mf", "ease", "itemknn", "transitions", "mlp", "neumf", "blend"):
         with subtests.test(family=family):
             place = tmp_path / family
             place.mkdir()
@@ -214,5 +214,5 @@ def test_every_family_of_ours_with_large_arrays_gives_them_beside(trained: Calla
     assert [
         name
         for name in FAMILIES
-        if name in ("mf", "ease", "itemknn", "mlp", "neumf") and not isinstance(trained(name), LowersExternalWeights)
+        if name in ("mf", "ease", "itemknn", "transitions", "mlp", "neumf") and not isinstance(trained(name), LowersExternalWeights)
     ] == []

@@ -122,17 +122,14 @@ def test_of_sequences_the_tables_are_those_of_the_keys_and_a_step_counts_sequenc
     recommender = _all(tmp_path, model={"family": "session", "params": {"width": 16}})
     reading = explain(recommender, _fitted(recommender, tmp_path, reads="sequence"))
     assert [(one["feature"], one["width"]) for one in reading["tables"]] == [("movieId", 17)]
-    assert reading["totals"]["batch_size_why"].startswith("by rule: sequences of up to 6 items, each compared with "), (
-        "as long as the feature"
-    )
+    assert reading["totals"]["batch_size_why"] == "by rule, in sequences; at least 64 for few sequences"
     assert [one["name"] for one in reading["features"]] == ["userId", "movieId", "movieId_sequence"]
     assert {one["name"]: one["from"] for one in reading["inputs"]}["movieId_session"] == "request"
     recommender = _all(tmp_path, model={"family": "session", "params": {"width": 16, "length": 9}})
     explanation = explain(recommender, _fitted(recommender, tmp_path, reads="keys"))
     assert [entry["width"] for entry in explanation["tables"]] == [17, 17]
-    assert explanation["totals"]["batch_size"] == 64
-    assert explanation["totals"]["batch_size_why"].startswith("by rule: sequences of up to 10 items, each compared with ")
-    assert "training may lower it" in explain(recommender, _nothing(recommender, tmp_path, reads="keys"))["totals"]["batch_size_why"]
+    assert explanation["totals"]["batch_size"] == 128
+    assert "for few sequences" in explain(recommender, _nothing(recommender, tmp_path, reads="keys"))["totals"]["batch_size_why"]
 
 
 def test_without_data_it_says_what_the_spec_and_the_schemas_say_and_no_more(tmp_path: Path) -> None:
@@ -197,7 +194,7 @@ def test_a_family_has_the_tables_that_it_looks_up(tmp_path: Path) -> None:
         ("userId", None, 8, 40.0),
         ("movieId", None, 8, 40.0),
     ]
-    for family, width in (("ease", 22), ("itemknn", 44)):
+    for family, width in (("ease", 22), ("itemknn", 44), ("transitions", 44)):
         recommender = _all(tmp_path, model={"family": family}, gates=gates)
         (table,) = explain(recommender, _fitted(recommender, tmp_path))["tables"]
         assert (table["feature"], table["codes"], table["width"], table["bytes"]) == ("movieId", 22, width, 88 * width)

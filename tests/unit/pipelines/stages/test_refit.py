@@ -26,6 +26,7 @@ MODELS: list[dict[str, Any]] = [
     {"family": "popularity"},
     {"family": "ease"},
     {"family": "itemknn"},
+    {"family": "transitions"},
     {"family": "blend"},
     {"family": "mf"},
     {"family": "mf", "params": {"loss": "softmax", "epochs": 4}},
