@@ -1,10 +1,10 @@
-"""Click prediction on Frappe's rows with their labels: families with their defaults beside plain models in torch and plain boosted trees.
+"""Click prediction on Frappe's rows with their labels: families by defaults and by presets, plain models in torch, plain boosted trees.
 
     python -m benchmarks.clicks --data FOLDER [--seeds 5] [--contenders "eyas: dlrm" ...]
 
 FOLDER holds train.parquet with `label` and ten columns of codes (`frappe`). An eighth of the rows, drawn once, is the test; of the others a
-seventh, drawn by the seed, chooses the epoch or the number of trees. All contenders get these rows. Each contender has one trial: its
-defaults, with early stopping. Families get their rows from the etl stage and train as in a run; peers get the same encoded columns.
+seventh, drawn by the seed, chooses the epoch or the number of trees. All contenders get these rows, but families with their
+defaults also train on the rows to choose by. Each contender has one trial, without a search. Families get their rows from the etl stage and train as in a run; peers get the same encoded columns.
 
 Results are kept by contender and seed in `--kept`; a run that was interrupted continues from there. Calibration is the mean prediction of
 the test rows, divided by their share of clicks.
@@ -16,7 +16,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,13 +43,14 @@ from shared.contracts.spec import RecommenderSpec
 TEST, HELD = 1 / 8, 1 / 7
 CUT = 1
 """Seed of the test rows."""
-EPOCHS, PATIENCE, TREES = 40, 3, 1_000
-STEPS = {"epochs": EPOCHS, "validation": HELD, "early_stop": {"metric": "auc", "patience": PATIENCE}}
-GROWN = {"validation": HELD, "early_stop": {"metric": "auc", "patience": 20}}
-FAMILIES: dict[str, dict[str, Any]] = {
-    **{name: {"family": name, "train": STEPS} for name in ("mlp", "wide_deep", "dlrm")},
-    "gbm": {"family": "gbm", "params": {"trees": TREES}, "train": GROWN},
+TREES = 1_000
+"""At most, of plain boosted trees."""
+FAMILIES = ("mlp", "wide_deep", "dlrm", "deepfm", "dcn", "gbm")
+MODELS: dict[str, dict[str, Any]] = {
+    **{f"eyas: {name}": {"family": name} for name in FAMILIES},
+    **{f"eyas: frappe-{name}": {"preset": f"frappe-{name}", "train": {"validation": HELD}} for name in FAMILIES},
 }
+"""Families with their defaults, which hold no rows out, and with the presets for clicks."""
 UNITS = {"auc": "", "log-loss": "", "calibration": "", "training": "s"}
 Floats = NDArray[np.float32]
 Labelled = tuple[Codes, Floats]
@@ -106,7 +107,7 @@ def _of_seed(files: Mapping[str, Path], folder: Path, seed: int) -> ClickData:
 
 
 def by_family(settings: Mapping[str, Any], data: ClickData, seed: int) -> Floats:
-    model = Model.model_validate({**settings, "train": {**settings["train"], "seed": seed}})
+    model = Model.model_validate({**settings, "train": {**settings.get("train", {}), "seed": seed}})
     fitted = family_of(model.family).train(data.task(model))
     return fitted.model.score(data.test[0])
 
@@ -150,7 +151,7 @@ def matrix(columns: Codes) -> NDArray[np.int64]:
 
 
 CONTENDERS: dict[str, Callable[[ClickData, int], Floats]] = {
-    **{f"eyas: {name}": partial(by_family, settings) for name, settings in FAMILIES.items()},
+    **{name: partial(by_family, settings) for name, settings in MODELS.items()},
     **{f"torch: {name}": partial(by_torch, name) for name in ("mlp", "deepfm", "dcn-v2")},
     "xgboost": by_xgboost,
     "lightgbm": by_lightgbm,

@@ -215,7 +215,7 @@ class Session:
                 return _scored(shape, weights, rows, columns[graph.user], columns[graph.item])
 
             framework = load_framework(task.model.framework)
-            step = SequenceStep(framework, shape, first, how(training, 0.0), params.dropout, draw is not None, score)
+            step = SequenceStep(framework, shape, first, how(training), params.dropout, draw is not None, score)
             look = None
             if validation is not None:
                 ranking = None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from shared.contracts.families.base import FamilyParams, OwnParams
 from shared.contracts.families.blend import BlendParams
-from shared.contracts.families.deep import DeepParams, DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
+from shared.contracts.families.deep import DcnParams, DeepFmParams, DeepParams, DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
 from shared.contracts.families.keys import EaseParams, ItemKnnParams, MfParams, NeumfParams, PopularityParams, SessionParams
 from shared.contracts.families.trees import GbmParams
 
@@ -19,6 +19,8 @@ __all__ = [
     "FAMILIES",
     "OWN",
     "BlendParams",
+    "DcnParams",
+    "DeepFmParams",
     "DeepParams",
     "DlrmParams",
     "EaseParams",
@@ -41,6 +43,8 @@ Params = (
     MlpParams
     | DlrmParams
     | WideDeepParams
+    | DeepFmParams
+    | DcnParams
     | PopularityParams
     | MfParams
     | NeumfParams
@@ -57,6 +61,8 @@ FAMILIES: Mapping[str, type[FamilyParams]] = {
     "mlp": MlpParams,
     "dlrm": DlrmParams,
     "wide_deep": WideDeepParams,
+    "deepfm": DeepFmParams,
+    "dcn": DcnParams,
     "popularity": PopularityParams,
     "mf": MfParams,
     "neumf": NeumfParams,
