@@ -3,8 +3,9 @@
     python -m benchmarks.clicks --data FOLDER [--seeds 5] [--contenders "eyas: dlrm" ...]
 
 FOLDER holds train.parquet with `label` and ten columns of codes (`frappe`). An eighth of the rows, drawn once, is the test; of the others a
-seventh, drawn by the seed, chooses the epoch or the number of trees. All contenders get these rows, but families with their
-defaults also train on the rows to choose by. Each contender has one trial, without a search. Families get their rows from the etl stage and train as in a run; peers get the same encoded columns.
+seventh, drawn by the seed, chooses the epoch or the number of trees. All contenders get these rows; families by their defaults also train
+on the rows to choose by. Each contender has one trial, without a search. Families get their rows from the etl stage and train as in a run;
+peers get the same encoded columns.
 
 Results are kept by contender and seed in `--kept`; a run that was interrupted continues from there. Calibration is the mean prediction of
 the test rows, divided by their share of clicks.

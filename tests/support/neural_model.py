@@ -144,6 +144,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dcn": {},
     "decay": {"decay": 0.1},
     "decay_sgd": {"optimizer": "sgd", "decay": 0.1},
+    "scheduled": {"scheduled": True, "decay": 0.1},
     "half": {"half": True},
     "float16": {"half": True, "float16": True},
     "jit": {"jit": True},
@@ -181,7 +182,11 @@ def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict
     }
     architecture, loss = made.get(variant, mlp)(), in_batch() if variant.startswith("towers") else LOGISTIC
     step = NeuralStep(framework, architecture, begin(architecture, 7), StepOptions(learning_rate=0.02, **settings), loss)
-    losses = [float(step(batch(seed, 50 if seed == 5 else ROWS))) for seed in range(12)]
+    losses = []
+    for seed in range(12):
+        losses.append(float(step(batch(seed, 50 if seed == 5 else ROWS))))
+        if step.how.scheduled and seed in (5, 8):
+            step.scale_rate(0.1)
     weights, looked = step.weights(), batch(99).columns
     scores = {"own": step.own_logits(looked), "plain": outputs(architecture, weights, looked)[:, 0]}
     before = step.state()

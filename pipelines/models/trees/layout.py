@@ -81,6 +81,8 @@ class TreeLayout:
         for key in (self.user, self.item):
             build.input(key, "INT32", "N")
         for source in self.sources:
+            if source.name in (self.user, self.item):
+                continue
             build.input(source.name, "FLOAT" if source.cardinality is None else "INT32", *rows_of(source.length))
         parts = [_lowered(build, source) for source in self.sources] + self._knowledge_parts(build, knowledge)
         build.node("Concat", *parts, output="matrix", axis=1)
