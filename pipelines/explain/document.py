@@ -142,7 +142,7 @@ def _batch_size(spec: RecommenderSpec, fitted: ExplainedFit, params: Params | No
     return batch_size(spec.model.train.batch_size, widths, sum(table.values or 1.0 for table in tables), rows, in_batch)
 
 
-def _negatives(params: Params, fitted: ExplainedFit) -> int:
+def _negatives(params: object, fitted: ExplainedFit) -> int:
     chosen: int | None = getattr(params, "negatives", 0)
     return LabelCounts(fitted.rows, fitted.positives).negatives(chosen, NEGATIVES)
 

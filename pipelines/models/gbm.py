@@ -49,20 +49,21 @@ class Gbm:
         params, graph, training = task.model.params, task.graph, task.model.train
         assert isinstance(params, GbmParams)
         started = time.monotonic()
-        params = params.model_copy(update={"negatives": count_labels(task).negatives(params.negatives, NEGATIVES)})
+        negatives = count_labels(task).negatives(params.negatives, NEGATIVES)
+        params = params.model_copy(update={"negatives": negatives})
         parent = load(task.parent) if task.parent is not None else None
         layout = layout_of(graph, params.width > 0, splits_keys(params, parent))
         check(task, params, layout, parent)
         library(params.library)
-        check_rows(graph, task.rows, task.items, task.users, params.negatives, task.parent is not None, missing=True)
+        check_rows(graph, task.rows, task.items, task.users, negatives, task.parent is not None, missing=True)
         with tempfile.TemporaryDirectory(prefix="trees-", dir=task.rows.parent) as scratch:
             folder = Path(scratch)
             rest, holdout = hold_out(task.rows, training.validation, training.seed, folder) if training.validation else (task.rows, None)
             pairs = liked_pairs(replace(task, rows=rest))
             fold_knowledge = find_out(pairs, params, training.seed, task.log)
-            liked = read_liked(task.rows, task.history, task.popularity.items) if params.verified and params.negatives else None
+            liked = read_liked(task.rows, task.history, task.popularity.items) if params.verified and negatives else None
             memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
-            batches = batches_of(task, ROWS, params.negatives, liked, memory)
+            batches = batches_of(task, ROWS, negatives, liked, memory)
             codes = task.items.columns[graph.item]
             drawing = NegativeSampling(params, task.popularity.scores, codes, pairs, batches.drawable_rows)
             rows = described(batches, deal(rest, codes, params.folds, training.seed, folder), fold_knowledge, layout, drawing, memory)
@@ -83,7 +84,7 @@ class Gbm:
         )
         sizes = {"train.startup_seconds": startup, "train.parameters": float(len(model.trees.feature))}
         facts = {"library": params.library, "columns": list(layout.columns), **course.document["published"], "ended": course.ended}
-        return Fitted(model, course.metrics | sizes, facts, course.document | {"negatives": params.negatives})
+        return Fitted(model, course.metrics | sizes, facts, course.document | {"negatives": negatives})
 
     def load(self, fetch: Fetch) -> TreeModel:
         return load(fetch)
@@ -127,7 +128,7 @@ def _count(task: Task, params: GbmParams) -> int:
     """Returns the approximate number of rows to grow trees on."""
     import polars as pl
 
-    return int(pl.scan_parquet(task.rows).select(pl.len()).collect().item()) * (1 + params.negatives)
+    return int(pl.scan_parquet(task.rows).select(pl.len()).collect().item()) * (1 + (params.negatives or 0))
 
 
 def check_memory(params: GbmParams, rows: FoldRows, memory: int | None) -> None:
