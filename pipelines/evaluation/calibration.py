@@ -44,7 +44,7 @@ class Calibration:
 def calibrate(
     labels: NDArray[np.int8], scores: NDArray[np.float32], bins: int = BINS, users: NDArray[np.int64] | None = None
 ) -> Calibration | None:
-    """Returns None for scores that are no probabilities; without `users`, each row is a user of its own."""
+    """Returns None for scores outside of 0 to 1; without `users`, each row is a user of its own."""
     if not len(labels) or scores.min() < 0 or scores.max() > 1:
         return None
     probabilities, liked = scores.astype(np.float64), labels > 0
