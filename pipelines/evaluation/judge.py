@@ -22,6 +22,7 @@ from pipelines.evaluation.scorers import Every, Scorer
 from pipelines.evaluation.slices import Slice
 from shared.contracts.gates import MetricGate
 from shared.contracts.spec import RecommenderSpec
+from shared.domain.metric import certainty
 
 MAX_LABELLED = 200_000
 MORE = ("mrr@10", "map@10", "auc/99")
@@ -58,6 +59,7 @@ class ModelEvaluation:
             values["auc"] = self.auc
         if self.calibration is not None:
             values |= {"log_loss": self.calibration.log_loss, "calibration_error": self.calibration.error}
+            values |= {"calibration": self.calibration.ratio, certainty("calibration"): self.calibration.ratio_error}
         return values
 
 
@@ -93,7 +95,11 @@ def judge(
         return ModelEvaluation(ranked, breadth)
     scores = _score_pairs(scorer, labelled.users, labelled.rows)
     area = auc(labelled.labels, scores)
-    return ModelEvaluation(ranked, breadth, area, calibrate(labelled.labels, scores) if area is not None else None, scores)
+    return ModelEvaluation(ranked, breadth, area, _calibrated(labelled, scores) if area is not None else None, scores)
+
+
+def _calibrated(labelled: Labelled, scores: NDArray[Any]) -> Calibration | None:
+    return calibrate(labelled.labels, scores, users=labelled.users)
 
 
 def sliced(judgement: ModelEvaluation, names: Sequence[str], slices: Iterable[Slice]) -> dict[str, float]:

@@ -30,7 +30,7 @@ svg g circle { fill: currentColor; } svg g polyline { fill: none; stroke: curren
   background: currentColor; border-radius: 50%; vertical-align: -.08rem; }
 """ + "".join(f".c{number} {{ color: var(--c{number}); }} " for number in range(8))
 _LOW_IS_GOOD = frozenset(("log_loss", "calibration_error"))
-_NO_BEST = ("coverage@", "novelty@")
+_NO_BEST = ("coverage@", "novelty@", "calibration.se")
 Document = Mapping[str, Any]
 
 
@@ -61,7 +61,7 @@ def _figures(models: Document) -> str:
         figures = [model["metrics"].get(metric) for model in models.values()]
         best = (
             None
-            if metric.startswith(_NO_BEST)
+            if metric.startswith(_NO_BEST) or metric == "calibration"
             else (min if metric in _LOW_IS_GOOD else max)(figure["mean"] for figure in figures if figure)
         )
         rows.append(f"<td>{escape(metric)}</td>" + "".join(_figure(figure, best, len(models) > 1) for figure in figures))
@@ -136,6 +136,8 @@ def _calibrations(models: Document) -> list[str]:
     for name, calibration in there.items():
         bins = calibration["bins"]
         title = f"{name}: share of positives by score; log-loss {calibration['log_loss']:.4f}, calibration error {calibration['error']:.4f}"
+        if "ratio" in calibration:  # absent from reports of earlier releases
+            title += f", mean score {calibration['ratio']:.3f} ± {calibration['ratio_error']:.3f} of the share of positives"
         along = [each["score"] for each in bins]
         parts.append(lines(title, along, {name: [each["liked"] for each in bins]}, ("mean score", "share of positives"), diagonal=True))
     return parts

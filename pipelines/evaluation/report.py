@@ -147,7 +147,10 @@ def _calibration(judgement: ModelEvaluation) -> Document | None:
     if calibration is None:
         return None
     bins = [{"rows": bucket.rows, "score": bucket.score, "liked": bucket.liked} for bucket in calibration.bins]
-    return {"log_loss": calibration.log_loss, "error": calibration.error, "bins": bins}
+    return {"log_loss": calibration.log_loss, "error": calibration.error, "ratio": calibration.ratio} | {
+        "ratio_error": calibration.ratio_error,
+        "bins": bins,
+    }
 
 
 def _run(run: Run) -> Document:

@@ -1,7 +1,7 @@
 """The model settings of a refit: a refit holds no rows out, so it takes what the training chose.
 
-The refit uses the best epoch or number of trees on the rows that training held out, and the regularisation that training found. The batch
-size stays the same, so more rows mean more steps.
+The refit uses the best epoch or number of trees on the rows that training held out, lowers the learning rate after the same epochs, draws
+as many negatives, and takes the regularisation that training found. The batch size stays the same, so more rows mean more steps.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pipelines.training.report import DOCUMENT
 from shared.contracts.families.base import FamilyParams
 from shared.contracts.models import Model
 
-_CHOSEN = ("regularisation",)
-"""Parameters that a family searches for if the spec leaves them out; the same names are in model.json."""
+_CHOSEN = ("regularisation", "negatives")
+"""Parameters that training chooses if the spec leaves them out; the same names are in model.json or training.json."""
 
 
 def with_chosen_settings(model: Model, fetch: Fetch, has: Callable[[str], bool]) -> Model:
@@ -27,10 +27,12 @@ def with_chosen_settings(model: Model, fetch: Fetch, has: Callable[[str], bool])
     published = report.get("published", {})
     if "epoch" in published:
         train |= {"epochs": published["epoch"], "batch_size": report["batch_size"]}
-    saved = json.loads(fetch(MODEL).read_text())
+    if model.train.schedule == "plateau":
+        train["schedule"] = tuple(report.get("lowered_after", ()))
+    both = report | json.loads(fetch(MODEL).read_text())
     params: Any = model.params
     if isinstance(params, FamilyParams):
-        chosen = {name: saved[name] for name in _CHOSEN if name in saved and getattr(params, name, 0) is None}
+        chosen = {name: both[name] for name in _CHOSEN if name in both and getattr(params, name, 0) is None}
         trees = {"trees": published["grown"]} if "grown" in published else {}
         params = params.model_copy(update=chosen | trees)
     return model.model_copy(update={"params": params, "train": model.train.model_copy(update=train), "baseline": None})

@@ -2,7 +2,7 @@
 
 All embeddings have one width. Numbers and vectors go through bottom layers whose last layer has the same width; their output is one more
 vector among the embeddings. The hidden layers take each pair's product once, and the bottom layers' output. Without numbers there are no
-bottom layers, and the hidden layers take the products alone.
+bottom layers, and the hidden layers take the products alone. With `joined` they also take the embeddings.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def plan(graph: Graph, params: DlrmParams, parent: Architecture | None) -> Archi
         check_parent(parent, params)
         check_same("width", params.width, parent.tables[0].width)
         check_same("itself", params.itself, next(node.itself for node in parent.network.nodes if isinstance(node, Interact)))
+        joined = any(isinstance(node, Join) and parent.tables[0].column in node.of for node in parent.network.nodes)
+        check_same("joined", params.joined, joined)
         if graph.numbers:
             check_same("bottom", params.bottom, layers_of(parent, _BOTTOM)[:-1])
     return planned(graph, params, plan_tables(graph, params.width, pooling=params.pooling), architecture_of, parent)
@@ -57,8 +59,9 @@ def architecture_of(tables: tuple[Table, ...], params: DlrmParams, numbers: Numb
     if nodes:
         vectors = (nodes[-1].name, *vectors)
     nodes.append(Interact("pairs", vectors, params.itself))
-    if numbers:
-        nodes.append(Join("features", (vectors[0], "pairs")))
+    beside = vectors if params.joined else vectors[:1] if numbers else ()
+    if beside:
+        nodes.append(Join("features", (*beside, "pairs")))
     nodes += hidden_layers(nodes[-1].name, params)
     return Architecture(Dlrm.name, tables, numbers, Network((*nodes, Dense("score", (nodes[-1].name,), 1, "linear"))))
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pipelines.features.reading import Reads
 from pipelines.models.blend import Blend
+from pipelines.models.dcn import Dcn
+from pipelines.models.deepfm import DeepFm
 from pipelines.models.dlrm import Dlrm
 from pipelines.models.ease import Ease
 from pipelines.models.family import MODEL, Family, Fetch, Trained
@@ -27,8 +29,8 @@ from shared.domain.errors import Invalid
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        *(Mlp(), Dlrm(), WideDeep(), PopularityFamily(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Transitions()),
-        *(Gbm(), Blend()),
+        *(Mlp(), Dlrm(), WideDeep(), DeepFm(), Dcn()),
+        *(PopularityFamily(), Mf(), Neumf(), TwoTower(), Session(), Ease(), ItemKnn(), Transitions(), Gbm(), Blend()),
     )
 }
 

@@ -27,12 +27,16 @@ from pipelines.models.trees.layout import TreeLayout, layout_of
 from pipelines.models.trees.model import FAMILY, TreeModel, load, shown
 from pipelines.models.trees.rows import ROWS, FoldKnowledge, FoldRows, NegativeSampling, deal, described, find_out
 from pipelines.models.trees.tree_growth import SAMPLE, Round, TreeGrowth
+from pipelines.training.negatives import count_labels
 from pipelines.training.preflight import check_rows, free_memory
 from pipelines.training.ranking import rank_held
-from pipelines.training.trainer import LOADER, LOOKED, batches_of
+from pipelines.training.trainer import LOADER, batches_of
 from pipelines.training.validation import Validation, hold_out
 from shared.contracts.families import GbmParams
 from shared.domain.errors import Invalid
+
+NEGATIVES = 8
+"""Negatives for each positive where users gave none."""
 
 
 class Gbm:
@@ -45,19 +49,21 @@ class Gbm:
         params, graph, training = task.model.params, task.graph, task.model.train
         assert isinstance(params, GbmParams)
         started = time.monotonic()
-        layout = layout_of(graph, params.width > 0)
+        negatives = count_labels(task).negatives(params.negatives, NEGATIVES)
+        params = params.model_copy(update={"negatives": negatives})
         parent = load(task.parent) if task.parent is not None else None
+        layout = layout_of(graph, params.width > 0, splits_keys(params, parent))
         check(task, params, layout, parent)
         library(params.library)
-        check_rows(graph, task.rows, task.items, task.users, params.negatives, task.parent is not None, missing=True)
+        check_rows(graph, task.rows, task.items, task.users, negatives, task.parent is not None, missing=True)
         with tempfile.TemporaryDirectory(prefix="trees-", dir=task.rows.parent) as scratch:
             folder = Path(scratch)
             rest, holdout = hold_out(task.rows, training.validation, training.seed, folder) if training.validation else (task.rows, None)
             pairs = liked_pairs(replace(task, rows=rest))
             fold_knowledge = find_out(pairs, params, training.seed, task.log)
-            liked = read_liked(task.rows, task.history, task.popularity.items) if params.verified else None
+            liked = read_liked(task.rows, task.history, task.popularity.items) if params.verified and negatives else None
             memory = LOADER if task.memory is None else min(LOADER, task.memory // 4)
-            batches = batches_of(task, ROWS, params.negatives, liked, memory)
+            batches = batches_of(task, ROWS, negatives, liked, memory)
             codes = task.items.columns[graph.item]
             drawing = NegativeSampling(params, task.popularity.scores, codes, pairs, batches.drawable_rows)
             rows = described(batches, deal(rest, codes, params.folds, training.seed, folder), fold_knowledge, layout, drawing, memory)
@@ -78,10 +84,19 @@ class Gbm:
         )
         sizes = {"train.startup_seconds": startup, "train.parameters": float(len(model.trees.feature))}
         facts = {"library": params.library, "columns": list(layout.columns), **course.document["published"], "ended": course.ended}
-        return Fitted(model, course.metrics | sizes, facts, course.document)
+        return Fitted(model, course.metrics | sizes, facts, course.document | {"negatives": negatives})
 
     def load(self, fetch: Fetch) -> TreeModel:
         return load(fetch)
+
+
+def splits_keys(params: GbmParams, parent: TreeModel | None) -> bool:
+    """Returns whether codes of users and items are columns: by default without sampled negatives, or as in the parent."""
+    if params.keys is not None:
+        return params.keys
+    if parent is not None:
+        return any(source.name == parent.layout.user for source in parent.layout.sources)
+    return params.negatives == 0
 
 
 def check(task: Task, params: GbmParams, layout: TreeLayout, parent: TreeModel | None) -> None:
@@ -90,7 +105,7 @@ def check(task: Task, params: GbmParams, layout: TreeLayout, parent: TreeModel |
     users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
     tables = users * (4 * len(USER) + 2 * params.width) + items * (4 * len(ITEM) + 2 * params.width)
     before = 0 if parent is None else len(parent.trees.feature)
-    smallest = min(2 * leaves_of(params), 2 * max(2, _count(task)))
+    smallest = min(2 * leaves_of(params), 2 * max(2, _count(task, params)))
     nodes = NODE_BYTES * (before + params.trees * smallest)
     if nodes > EXPORT_LIMIT:
         raise Invalid(
@@ -109,13 +124,11 @@ def check(task: Task, params: GbmParams, layout: TreeLayout, parent: TreeModel |
         raise Invalid("features: the columns differ from those of the parent's trees: a warm run cannot change them; start a full run")
 
 
-def _count(task: Task) -> int:
+def _count(task: Task, params: GbmParams) -> int:
     """Returns the approximate number of rows to grow trees on."""
     import polars as pl
 
-    params = task.model.params
-    assert isinstance(params, GbmParams)
-    return int(pl.scan_parquet(task.rows).select(pl.len()).collect().item()) * (1 + params.negatives)
+    return int(pl.scan_parquet(task.rows).select(pl.len()).collect().item()) * (1 + (params.negatives or 0))
 
 
 def check_memory(params: GbmParams, rows: FoldRows, memory: int | None) -> None:
@@ -174,9 +187,7 @@ def looked_at(
     def score(columns: dict[str, object]) -> object:
         return shown(course.grower.margin(layout.matrix(columns, fold_knowledge.complete)), course.probability)  # type: ignore[arg-type]
 
-    validation_batches = replace(
-        batches, path=holdout, shuffle=False, unknown_users=0, unknown_items=0, negatives=params.negatives or LOOKED
-    )
+    validation_batches = replace(batches, path=holdout, shuffle=False, unknown_users=0, unknown_items=0, negatives=params.negatives or 0)
     ranking = None
     if ranked := task.model.train.ranked:
         ranking = rank_held(validation_batches, rest, task.history, task.popularity.items, holdout.parent, score, ranked)  # type: ignore[arg-type]

@@ -223,7 +223,7 @@ class Session:
 
             framework = load_framework(task.model.framework)
             assert isinstance(framework, ChoosesItems)  # SessionParams.not_on refuses others
-            step = SequenceStep(framework, shape, first, how(training, 0.0), params.dropout, sample is not None, score)
+            step = SequenceStep(framework, shape, first, how(training), params.dropout, sample is not None, score)
             look = None if validation is None else _look(task, rest, validation, step)
             startup = time.monotonic() - started
             report = TrainingLoop(step, windows, training, task.log, look, task.keeping).run()

@@ -38,7 +38,8 @@ class WideDeep:
         params = task.model.params
         assert isinstance(params, WideDeepParams)
         architecture = plan(task.graph, params, load_architecture(task.parent(MODEL)) if task.parent else None)
-        return train_neural(task, params, architecture, first=partial(first_weights, architecture, task.model.train.seed))
+        first = partial(first_weights, architecture, task.model.train.seed)
+        return train_neural(task, params, architecture, first=first)
 
     def load(self, fetch: Fetch) -> NeuralModel:
         return load_neural(fetch)

@@ -24,7 +24,8 @@ from pipelines.training.checkpoints import BEST, CheckpointStore
 from pipelines.training.loss_monitor import Losses
 from pipelines.training.rank_context import ALONE, RankContext
 from pipelines.training.report import Epoch, TrainingReport
-from pipelines.training.step import ReadsTogether, State, TrainingStep
+from pipelines.training.schedule import FACTOR, RateSchedule
+from pipelines.training.step import ReadsTogether, Scheduled, State, TrainingStep
 from pipelines.training.validation import Validation
 from shared.contracts.models import Training
 from shared.contracts.progress import Progress
@@ -95,6 +96,9 @@ class TrainingLoop:
         self._place, self._losses = EpochPosition(), Losses(training, step.read) if isinstance(step, ReadsTogether) else Losses(training)
         self._epochs: list[Epoch] = []
         self._best: BestEpoch | None = None
+        self._schedule = RateSchedule(training.schedule)
+        if training.schedule != "constant" and not isinstance(step, Scheduled):
+            raise Invalid("model.train.schedule: the family's learning rate is constant: leave schedule out")
         self._metric: str = training.compared_by
         self._resumed: list[dict[str, Any]] = []
         self._unkept = 0
@@ -183,20 +187,24 @@ class TrainingLoop:
 
     def _compared(self, epoch: Epoch) -> str:
         """Keeps the best weights so far; returns why training ends, or an empty text."""
-        last = epoch.number >= self._count
+        last, improved = epoch.number >= self._count, None
         if epoch.looked:
             value = epoch.looked[self._by(epoch)]
             stop = self._training.early_stop
             best = self._best or BestEpoch(0, math.inf if self._metric == "loss" else -math.inf, value)
             counts = best.epoch == 0 or self._better(value, best.counted, stop.min_change if stop is not None else 0.0)
             best.counted, best.looks = (value, 0) if counts else (best.counted, best.looks + 1)
-            if self._better(value, best.value):
+            improved = self._better(value, best.value)
+            if improved:
                 best.epoch, best.value = epoch.number, value
                 if not last:  # after the last epoch the step still has these weights
                     self._keep_best()
             self._best = best
             if stop is not None and best.looks >= stop.patience:
                 return f"{self._metric} did not improve in {stop.patience} validations"
+        if not last and self._schedule.falls(epoch.number, improved) and isinstance(self._step, Scheduled):
+            self._step.scale_rate(FACTOR)
+            self._log.info("learning rate: lowered epoch=%d factor=%g", epoch.number, FACTOR)
         return "all epochs are done" if last else ""
 
     def _keep_best(self) -> None:
@@ -225,7 +233,15 @@ class TrainingLoop:
             best = number, last, metric, self._best.value, ended
             self._log.info("epoch: best published epoch=%d of=%d metric=%s value=%.4f reason=%s", *best)
         return TrainingReport(
-            self._training, self._batches.batch_size, tuple(self._epochs), number, metric, ended, self._save_seconds, tuple(self._resumed)
+            self._training,
+            self._batches.batch_size,
+            tuple(self._epochs),
+            number,
+            metric,
+            ended,
+            self._save_seconds,
+            tuple(self._resumed),
+            tuple(self._schedule.lowered),
         )
 
     def _left(self) -> float:
@@ -277,6 +293,7 @@ class TrainingLoop:
             "epochs": [asdict(epoch) for epoch in self._epochs],
             "best": None if self._best is None else asdict(self._best),
             "metric": self._metric,
+            "lowered": self._schedule.lowered,
             "resumed": self._resumed,
             "seconds": self._seconds,
             "waited": self._waited,
@@ -298,6 +315,7 @@ class TrainingLoop:
         self._epochs = [Epoch(**epoch) for epoch in about["epochs"]]
         self._best = None if about["best"] is None else BestEpoch(**about["best"])
         self._metric, self._seconds, self._waited, self._save_seconds = (about[name] for name in ("metric", "seconds", "waited", "kept"))
+        self._schedule.lowered = about.get("lowered", [])
         at = {"attempt": about["attempt"], "epoch": len(self._epochs) + 1, "step": self._losses.step}
         self._resumed = [*about["resumed"], at]
         self._log.info("checkpoint: training continued from_attempt=%s epoch=%d step=%d", at["attempt"], at["epoch"], at["step"])

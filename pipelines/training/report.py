@@ -63,6 +63,8 @@ class TrainingReport:
     """Seconds of checkpoints."""
     resumed: tuple[Mapping[str, Any], ...] = ()
     """Attempts whose checkpoints this training continued."""
+    lowered: tuple[int, ...] = ()
+    """Epochs after which the learning rate fell."""
 
     @property
     def seconds(self) -> float:
@@ -132,6 +134,7 @@ class TrainingReport:
             "batch_size": self.batch_size,
             "optimizer": training.optimizer,
             "learning_rate": training.learning_rate,
+            "lowered_after": list(self.lowered),
             "seed": training.seed,
             "rows_per_s": _rate(rows, self.seconds),
             "seconds": {

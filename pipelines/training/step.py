@@ -22,10 +22,17 @@ class TrainingStep(Protocol):
         """Returns a score per row, as the present model would serve it."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Returns named copies of the weights and the optimizer's state: all that a resumed training needs."""
+        """Returns named copies of the weights and the optimizer's state, with the learning rate: all that a resumed training needs."""
 
     def restore(self, state: State) -> None:
         """Restores the result of `state`, from this process or another with an equal step."""
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """A step whose learning rate can change."""
+
+    def scale_rate(self, factor: float) -> None: ...
 
 
 @runtime_checkable

@@ -69,6 +69,8 @@ class Trainer(Generic[S]):
     startup: float
     """Seconds to check the rows and build the step."""
     size: BatchSize
+    negatives: int = 0
+    """Sampled negatives for each positive."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -81,7 +83,7 @@ class Trainer(Generic[S]):
     @property
     def document(self) -> dict[str, Any]:
         """The content of `training.json`."""
-        return {**self.report.document, "startup_seconds": self.startup, "batch_size_why": self.size.why}
+        return {**self.report.document, "startup_seconds": self.startup, "batch_size_why": self.size.why, "negatives": self.negatives}
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def run(task: Task, wants: TrainingRequest, begin: Callable[[], S], together: Ra
                 look = looked_there(look, step, _device())
         startup = time.monotonic() - started
         report = TrainingLoop(step, batches, training, task.log, look, task.keeping, together=together).run()
-    return Trainer(step, report, startup, prepared.size)
+    return Trainer(step, report, startup, prepared.size, wants.negatives)
 
 
 def _device() -> Any:

@@ -14,7 +14,7 @@ from shared.contracts.presets import with_preset
 from shared.contracts.quantities import Fraction
 from shared.contracts.ranges import NumberRange
 from shared.contracts.strict import Strict, unknown_name, without_default
-from shared.contracts.training import FULL, SAMPLED, Checkpoints, EarlyStop, LookMetric, Target
+from shared.contracts.training import FULL, SAMPLED, Checkpoints, EarlyStop, LookMetric, Schedule, Target
 
 
 def _rows(value: Any) -> Any:
@@ -56,6 +56,11 @@ class Training(Strict):
         "other rows, `adagrad` stores one number per row.",
     )
     learning_rate: float = Field(0.003, gt=0, le=10, description="Learning rate of the optimizer.")
+    schedule: Schedule = Field(
+        "constant",
+        description="When the learning rate falls to a tenth: never (`constant`); after each validation whose metric does not improve, up "
+        "to three times (`plateau`); or after these epochs, such as [4, 6]. A refit lowers it after the same epochs as the training.",
+    )
     seed: int = Field(1, ge=0, description="Seed of weights, shuffling and negatives.")
     mixed_precision: bool | Literal["bfloat16", "float16"] = Field(
         False,
@@ -85,7 +90,7 @@ class Training(Strict):
         le=0.5,
         description="Share of the training rows, drawn by the seed, that is held out to validate each epoch: the log and the stage's "
         "metrics show their loss and AUC, with sampled negatives. The holdout of the gates is separate. The best epoch by "
-        "`early_stop.metric`, or by AUC, is published. Absent: 5% with `early_stop` or `target`.",
+        "`early_stop.metric`, or by AUC, is published. Absent: 5% with `early_stop`, `target` or `schedule: plateau`.",
     )
     validate_from: int = Field(1, ge=1, description="First epoch after which the held-out rows are evaluated.")
     early_stop: EarlyStop | None = Field(None, description="Ends training when the held-out rows no longer improve.")
@@ -112,7 +117,7 @@ class Training(Strict):
     @model_validator(mode="before")
     @classmethod
     def _check_validation(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "validation" not in value and (value.get("early_stop") or value.get("target")):
+        if isinstance(value, dict) and "validation" not in value and _needs_validation(value):
             return {**value, "validation": 0.05}
         return value
 
@@ -156,6 +161,7 @@ class Training(Strict):
     def _check_early_stop(self) -> Training:
         if not self.validation:
             wanted = {"early_stop": self.early_stop, "target": self.target, "validate_from": self.validate_from > 1}
+            wanted |= {"schedule": self.schedule == "plateau"}
             idle = next((name for name, value in wanted.items() if value), None)
             if idle is not None:
                 raise ValueError(f"'{idle}' has no effect: no rows are held out; set validation, such as 0.05")
@@ -163,6 +169,13 @@ class Training(Strict):
             raise ValueError(f"validate_from: {self.validate_from} is greater than epochs, {self.epochs}")
         if self.ranked & FULL and self.ranked & SAMPLED:
             raise ValueError("early_stop.metric and target.metric must rank among the same items; use /99 in both or in neither")
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Training:
+        fixed = next((name for name in ("resident", "shard") if getattr(self, name)), None)
+        if self.schedule != "constant" and fixed is not None:
+            raise ValueError(f"schedule: with '{fixed}' the learning rate is constant; leave out schedule or {fixed}")
         return self
 
     @model_validator(mode="after")
@@ -192,6 +205,10 @@ class Training(Strict):
         """Metrics for which a look ranks held-out likes."""
         wanted = {self.compared_by, self.compared_by if self.target is None else self.target.metric}
         return (FULL | SAMPLED) & wanted
+
+
+def _needs_validation(value: Mapping[str, Any]) -> bool:
+    return bool(value.get("early_stop") or value.get("target") or value.get("schedule") == "plateau")
 
 
 def _params(value: Any, info: ValidationInfo) -> Any:

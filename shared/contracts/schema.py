@@ -65,8 +65,8 @@ class Label(Strict):
         validate_default=True,
         description="Condition of a positive: a comparison such as '>= 4'; a list of values such as [purchase]; texts with weights such as "
         "{purchase: 5, click: 1}; or `any`, for every row. The texts are also the kinds of events that are positives, unless "
-        "`feedback.kinds` has the kind. With weights, a positive counts that much in training (families mlp, dlrm, wide_deep, two_tower, "
-        "and mf with `loss: als`), and in an answer's engagement; an event has the weight of its kind.",
+        "`feedback.kinds` has the kind. With weights, a positive counts that much in training (families mlp, dlrm, wide_deep, deepfm, "
+        "dcn, two_tower, and mf with `loss: als`), and in an answer's engagement; an event has the weight of its kind.",
     )
 
     @model_validator(mode="after")

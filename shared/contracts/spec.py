@@ -133,7 +133,7 @@ class RecommenderSpec(Strict):
         if self.weighted and not self.model.params.takes_weights:
             raise ValueError(
                 f"schema.label.positive: '{self.model.family}' cannot weight positives; list the values without weights, or choose mlp, "
-                "dlrm, wide_deep, two_tower, or mf with loss: als"
+                "dlrm, wide_deep, deepfm, dcn, two_tower, or mf with loss: als"
             )
         return self
 

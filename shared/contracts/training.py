@@ -1,9 +1,9 @@
-"""Parts of the spec's `model.train`: early stopping, target and checkpoints."""
+"""Parts of the spec's `model.train`: early stopping, target, learning rate and checkpoints."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ LookMetric = Literal["loss", "auc", "hr@10/99", "ndcg@10/99", "hr@10", "ndcg@10"
 """Metrics on held-out rows; only for `loss` is less better."""
 SAMPLED: frozenset[LookMetric] = frozenset({"hr@10/99", "ndcg@10/99"})
 FULL: frozenset[LookMetric] = frozenset({"hr@10", "ndcg@10"})
+Schedule = Literal["constant", "plateau"] | tuple[Annotated[int, Field(ge=1)], ...]
 _METRIC = (
     "`loss` and `auc` of the held-out rows; `hr@10/99`, `ndcg@10/99`: rank of one held-out positive of each of up to 2,000 users among 99 "
     "items without interactions of the user; `hr@10`, `ndcg@10`: rank among all such items, for at most 4,000,000 pairs of user and item."

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.inputs.batches import TrainingBatch
+from pipelines.models import dcn as dcns
+from pipelines.models import deepfm as deepfms
 from pipelines.models import dlrm as dlrms
 from pipelines.models import wide_deep as wide_deeps
 from pipelines.models.mlp import architecture_of
@@ -36,7 +38,7 @@ from pipelines.models.neural.plain import outputs
 from pipelines.models.neural.weights import Weights, begin
 from pipelines.models.tables import Table
 from pipelines.models.two_tower import architecture_of as towers_of
-from shared.contracts.families import DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
+from shared.contracts.families import DcnParams, DeepFmParams, DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
 
 ROWS, USERS, ITEMS = 64, 40, 30
 NUMBERS: tuple[tuple[str, int | None], ...] = (("price", None), ("photo", 3))
@@ -66,6 +68,17 @@ def wide_deep(**params: Any) -> Architecture:
     said = WideDeepParams.model_validate({"layers": (16, 8)} | params)
     mixed = (replace(one, width=1 if one.column == "year" else one.width) for one in tables())
     return wide_deeps.architecture_of(tuple(mixed), said, NUMBERS)
+
+
+def deepfm(**params: Any) -> Architecture:
+    """Its year has weights alone, as a cross has."""
+    chosen = DeepFmParams.model_validate({"layers": (16, 8), "width": 7} | params)
+    mixed = (replace(table, width=1 if table.column == "year" else 8) for table in tables())
+    return deepfms.architecture_of(tuple(mixed), chosen, NUMBERS)
+
+
+def dcn(**params: Any) -> Architecture:
+    return dcns.architecture_of(tables(), DcnParams.model_validate({"layers": (16, 8), "crosses": 2} | params), NUMBERS)
 
 
 def everything(rate: float = 0.0) -> Architecture:
@@ -127,6 +140,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "everything": {"optimizer": "sgd"},
     "dlrm": {},
     "wide_deep": {},
+    "deepfm": {},
+    "dcn": {},
+    "decay": {"decay": 0.1},
+    "decay_sgd": {"optimizer": "sgd", "decay": 0.1},
+    "scheduled": {"scheduled": True, "decay": 0.1},
     "half": {"half": True},
     "float16": {"half": True, "float16": True},
     "jit": {"jit": True},
@@ -153,10 +171,22 @@ def main() -> None:
 def _first_steps(framework: Any, variant: str, settings: dict[str, Any]) -> dict[str, Any]:
     from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 
-    made = {"everything": everything, "dlrm": dlrm, "wide_deep": wide_deep, "towers": towers, "towers_jit": towers}
+    made = {
+        "everything": everything,
+        "dlrm": dlrm,
+        "wide_deep": wide_deep,
+        "deepfm": deepfm,
+        "dcn": dcn,
+        "towers": towers,
+        "towers_jit": towers,
+    }
     architecture, loss = made.get(variant, mlp)(), in_batch() if variant.startswith("towers") else LOGISTIC
     step = NeuralStep(framework, architecture, begin(architecture, 7), StepOptions(learning_rate=0.02, **settings), loss)
-    losses = [float(step(batch(seed, 50 if seed == 5 else ROWS))) for seed in range(12)]
+    losses = []
+    for seed in range(12):
+        losses.append(float(step(batch(seed, 50 if seed == 5 else ROWS))))
+        if step.how.scheduled and seed in (5, 8):
+            step.scale_rate(0.1)
     weights, looked = step.weights(), batch(99).columns
     scores = {"own": step.own_logits(looked), "plain": outputs(architecture, weights, looked)[:, 0]}
     before = step.state()

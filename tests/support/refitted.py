@@ -27,6 +27,8 @@ STEPS: dict[str, dict[str, Any]] = {
     "mlp": {"params": {"layers": [8], "width": 4}, "train": TINY},
     "wide_deep": {"params": {"layers": [8], "width": 4}, "train": TINY},
     "dlrm": {"params": {"bottom": [8, 4], "layers": [8], "width": 4}, "train": TINY},
+    "deepfm": {"params": {"layers": [8], "width": 4}, "train": TINY},
+    "dcn": {"params": {"crosses": 2, "layers": [8], "width": 4}, "train": TINY},
     "neumf": {"params": {"layers": [8], "width": 4}, "train": TINY},
     "two_tower": {"params": {"layers": [8], "width": 4}, "train": TINY},
     "session": {"params": {"width": 8}, "train": TINY},

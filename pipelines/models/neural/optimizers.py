@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Name = Literal["adam", "adagrad", "sgd"]
+Rate = Any
+"""A number, or a variable of Keras for a rate that changes."""
 Slots = Mapping[str, Any]
 """Optimizer state of each row, by name."""
 
@@ -31,7 +33,7 @@ class Rows(Protocol):
 class LazyAdam:
     """Implements Rows."""
 
-    def __init__(self, rate: float, first: float = 0.9, second: float = 0.999, least: float = 1e-7) -> None:
+    def __init__(self, rate: Rate, first: float = 0.9, second: float = 0.999, least: float = 1e-7) -> None:
         self._rate, self._first, self._second, self._least = rate, first, second, least
 
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
@@ -55,7 +57,7 @@ class LazyAdam:
 class RowwiseAdagrad:
     """Implements Rows."""
 
-    def __init__(self, rate: float, begin: float = 0.1, least: float = 1e-7) -> None:
+    def __init__(self, rate: Rate, begin: float = 0.1, least: float = 1e-7) -> None:
         self._rate, self._begin, self._least = rate, begin, least
 
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
@@ -71,7 +73,7 @@ class RowwiseAdagrad:
 class Sgd:
     """Implements Rows."""
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: Rate) -> None:
         self._rate = rate
 
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
@@ -81,10 +83,32 @@ class Sgd:
         return rows - gradient * self._rate, {}
 
 
-_ROWS: Mapping[Name, Callable[[float], Rows]] = {"adam": LazyAdam, "adagrad": RowwiseAdagrad, "sgd": Sgd}
+class Decayed:
+    """Implements Rows: adds the L2 of whole tables to another optimizer, without a pass over the tables.
+
+    The loss of a step has the squares of all rows, read or not. A row that is read gets the gradients of all steps since it was last read.
+    So a rare row is drawn to zero in each step, as a frequent one is, but has fewer examples against it.
+    """
+
+    def __init__(self, rows: Rows, strength: float, count: Any) -> None:
+        """`count` is a variable of Keras: the number of steps, the present one included."""
+        self._rows, self._strength, self._count = rows, strength, count
+
+    def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
+        return self._rows.begin(rows, width) | {"read": np.zeros((rows, 1), np.float32)}
+
+    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+        from keras import ops
+
+        now = ops.cast(self._count.value, "float32")
+        moved, after = self._rows.step(rows, gradient + self._strength * (now - slots["read"]) * rows, slots)
+        return moved, after | {"read": ops.zeros_like(slots["read"]) + now}
 
 
-def rows_of(name: Name, rate: float) -> Rows:
+_ROWS: Mapping[Name, Callable[[Rate], Rows]] = {"adam": LazyAdam, "adagrad": RowwiseAdagrad, "sgd": Sgd}
+
+
+def rows_of(name: Name, rate: Rate) -> Rows:
     return _ROWS[name](rate)
 
 

@@ -21,7 +21,7 @@ from pipelines.models.neural.fused import FusedTable, fuse
 from pipelines.models.neural.lookup import FusedTableReader, steady
 from pipelines.models.neural.losses import Logistic, Loss
 from pipelines.models.neural.operations import KerasOperations, ServedOperations
-from pipelines.models.neural.optimizers import Name, dense_of, rows_of
+from pipelines.models.neural.optimizers import Decayed, Name, dense_of, rows_of
 from pipelines.models.neural.parted import ShardedOperations
 from pipelines.models.neural.precision import EQUAL, PrecisionCheck, compare
 from pipelines.models.neural.scaling import LossScaling
@@ -47,6 +47,10 @@ class StepOptions:
     """Whether the network with its gradient is compiled, and on the device the update of whole tables."""
     penalty: float = 0.0
     """Weight in the loss of the squares of each row's looked-up vectors."""
+    decay: float = 0.0
+    """L2 of whole tables in the loss of each step, which rows get when they are read."""
+    scheduled: bool = False
+    """Whether the learning rate can change; else it is a constant of compiled steps."""
     fused: bool = True
 
     @property
@@ -75,14 +79,16 @@ class NeuralStep:
         self.name, self.architecture, self.how = framework.name, architecture, how
         self._on, self._loss, self._group = framework, loss, group
         self._share = RankRows(0, 1, 1)
-        self._optimizer = rows_of(how.optimizer, how.learning_rate)
+        self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
+        self._optimizer = rows_of(how.optimizer, self._dense_optimizer.learning_rate if how.scheduled else how.learning_rate)
+        if how.decay:
+            self._optimizer = Decayed(self._optimizer, how.decay, self._dense_optimizer.iterations)
         self._begin_tables(weights)
         network = architecture.network
         self._dense = {path: _variable(weights[path], path) for path in network.weights(architecture.features)}
         self._moving = {path: _variable(weights[path], path, trainable=False) for path in architecture.moving}
         self._chance = keras.random.SeedGenerator(how.seed % 2**31)
         self.scale = LossScaling(how.scale) if how.dtype == "float16" else None
-        self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
         self._dense_optimizer.build(list(self._dense.values()))
         self._differentiated = framework.differentiated(self._forward, list(self._dense.values()), how.jit)
         self._run: Callable[..., Any] | None = None
@@ -142,6 +148,13 @@ class NeuralStep:
             self._own = self._on.compiled(self._logits, (readings, numbers), self._mutable_state)
         logits = self._own(readings, numbers)
         return np.asarray(ops.convert_to_numpy(logits))
+
+    def scale_rate(self, factor: float) -> None:
+        """Implements Scheduled."""
+        if not self.how.scheduled:
+            raise ValueError("the step's learning rate is constant")
+        rate = self._dense_optimizer.learning_rate
+        rate.assign(rate * factor)
 
     def weights(self) -> Weights:
         """Returns copies of the weights by path."""

@@ -21,18 +21,23 @@ from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, begin_layers, grow
 from pipelines.models.tables import Table
 from pipelines.training.group import Group
+from pipelines.training.negatives import count_labels
 from pipelines.training.rank_context import ALONE
 from pipelines.training.ranks import PartDone
 from pipelines.training.trainer import TrainingRequest, run
+from shared.contracts.families import DeepParams
 from shared.contracts.models import Training
 from shared.domain.errors import Invalid
+
+NEGATIVES = 4
+"""Sampled negatives for each positive where users gave none."""
 
 
 class Sampled(Protocol):
     """Parameters that decide how batches are sampled."""
 
     @property
-    def negatives(self) -> int: ...
+    def negatives(self) -> int | None: ...
     @property
     def verified(self) -> bool: ...
 
@@ -49,11 +54,21 @@ def train_neural(
     of looked-up vectors in the loss. `first` gives the first weights of a run without a parent."""
     report_sizes(architecture.tables, task.log)
     group = None if task.rank is None else Group(task.rank)
-    negatives, verified = (0, False) if params is None else (params.negatives, params.verified)
+    labels = count_labels(task)
+    negatives, verified = (0, False) if params is None else (labels.negatives(params.negatives, NEGATIVES), params.verified)
+    decay = params.l2_of(labels.rows, negatives > 0) if isinstance(params, DeepParams) else 0.0
+    task.log.info("labels: counted rows=%d positives=%d sampled_negatives=%d l2=%.3g", labels.rows, labels.positives, negatives, decay)
     wants = TrainingRequest(
-        negatives, verified, architecture.widths, architecture.lookups, architecture.size, in_batch=params is None, resident=not loss.of
+        negatives,
+        verified and negatives > 0,
+        architecture.widths,
+        architecture.lookups,
+        architecture.size,
+        in_batch=params is None,
+        resident=not loss.of,
     )
-    done = run(task, wants, lambda: _begin_step(task, architecture, penalty, loss, first, group), ALONE if group is None else group)
+    options = how(task.model.train, penalty, decay)
+    done = run(task, wants, lambda: _begin_step(task, architecture, options, loss, first, group), ALONE if group is None else group)
     done.step.check_same()
     weights = done.step.weights()
     compared = done.step.compare()
@@ -75,7 +90,7 @@ def train_neural(
 
 
 def _begin_step(
-    task: Task, architecture: Architecture, penalty: float, loss: Loss, first: Callable[[], Weights] | None, group: Group | None
+    task: Task, architecture: Architecture, options: StepOptions, loss: Loss, first: Callable[[], Weights] | None, group: Group | None
 ) -> NeuralStep:
     train = task.model.train
     task.log.info("framework: starting framework=%s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
@@ -84,6 +99,8 @@ def _begin_step(
         raise Invalid(f"model.train.compile: {missing}")
     if train.shard is not None:
         check_engine()
+        if options.decay:
+            raise Invalid("model.params.regularisation: sharded tables have no L2: leave out regularisation or train.shard")
     if group is not None:
         check_parted(train, architecture, loss)
         group.meet()
@@ -94,12 +111,12 @@ def _begin_step(
         layers_alone = follows or not has_tables
         weights = begin_layers(architecture, train.seed) if layers_alone else first_weights(task, architecture, first)
         apartness = Apartness(train.shard, has_tables, task.rows.parent)
-        apart = ShardedStep(framework, architecture, weights, how(train, penalty), loss, group, apartness)
+        apart = ShardedStep(framework, architecture, weights, options, loss, group, apartness)
         task.log.info("tables: sharded shard=%s mb=%.1f of=%.1f", train.shard, apart.bytes_here / 1e6, _bytes(architecture.tables) / 1e6)
         return apart
     weights = begin(architecture, train.seed) if follows else first_weights(task, architecture, first)
     kind = ResidentStep if train.resident else NeuralStep
-    return kind(framework, architecture, weights, how(train, penalty), loss, group)
+    return kind(framework, architecture, weights, options, loss, group)
 
 
 def check_parted(training: Training, architecture: Architecture, loss: Loss) -> None:
@@ -117,7 +134,7 @@ def first_weights(task: Task, architecture: Architecture, first: Callable[[], We
     return begin(architecture, task.model.train.seed)
 
 
-def how(training: Training, penalty: float) -> StepOptions:
+def how(training: Training, penalty: float = 0.0, decay: float = 0.0) -> StepOptions:
     return StepOptions(
         training.optimizer,
         training.learning_rate,
@@ -127,6 +144,8 @@ def how(training: Training, penalty: float) -> StepOptions:
         scale=training.loss_scale if isinstance(training.loss_scale, float) else None,
         jit=training.compile,
         penalty=penalty,
+        scheduled=training.schedule != "constant",
+        decay=decay,
     )
 
 

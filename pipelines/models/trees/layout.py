@@ -2,7 +2,7 @@
 
 A number is a column, a vector several columns. A code is a number too, because codes are ordered by frequency. Several codes per row become
 a count for each code if there are few codes, else the number of codes, the most frequent and the rarest code. Keys are described by
-`knowledge`, not by codes.
+`knowledge`, and where users gave the negatives by their codes too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TreeLayout:
     user: str
     item: str
     sources: tuple[FeatureSource, ...]
-    """Features without the keys."""
+    """Features; the keys too if trees split their codes."""
     fits: bool
     """Whether there is a factorisation."""
 
@@ -81,6 +81,8 @@ class TreeLayout:
         for key in (self.user, self.item):
             build.input(key, "INT32", "N")
         for source in self.sources:
+            if source.name in (self.user, self.item):
+                continue
             build.input(source.name, "FLOAT" if source.cardinality is None else "INT32", *rows_of(source.length))
         parts = [_lowered(build, source) for source in self.sources] + self._knowledge_parts(build, knowledge)
         build.node("Concat", *parts, output="matrix", axis=1)
@@ -103,11 +105,11 @@ class TreeLayout:
         return [*parts, fit, build.node("Div", build.node("Sub", fit, mean), spread)]
 
 
-def layout_of(graph: Graph, fits: bool) -> TreeLayout:
+def layout_of(graph: Graph, fits: bool, keys: bool = False) -> TreeLayout:
     sources = [
         FeatureSource(feature.name, feature.width, feature.cardinality)
         for feature in graph.features
-        if feature.name not in (graph.user, graph.item)
+        if keys or feature.name not in (graph.user, graph.item)
     ]
     return TreeLayout(graph.user, graph.item, tuple(sources), fits)
 

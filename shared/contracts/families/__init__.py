@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from shared.contracts.families.base import FamilyParams, OwnParams
 from shared.contracts.families.blend import BlendParams
-from shared.contracts.families.deep import DeepParams, DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
+from shared.contracts.families.deep import DcnParams, DeepFmParams, DeepParams, DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
 from shared.contracts.families.keys import (
     EaseParams,
     ItemKnnParams,
@@ -27,6 +27,8 @@ __all__ = [
     "FAMILIES",
     "OWN",
     "BlendParams",
+    "DcnParams",
+    "DeepFmParams",
     "DeepParams",
     "DlrmParams",
     "EaseParams",
@@ -50,6 +52,8 @@ Params = (
     MlpParams
     | DlrmParams
     | WideDeepParams
+    | DeepFmParams
+    | DcnParams
     | PopularityParams
     | MfParams
     | NeumfParams
@@ -67,6 +71,8 @@ FAMILIES: Mapping[str, type[FamilyParams]] = {
     "mlp": MlpParams,
     "dlrm": DlrmParams,
     "wide_deep": WideDeepParams,
+    "deepfm": DeepFmParams,
+    "dcn": DcnParams,
     "popularity": PopularityParams,
     "mf": MfParams,
     "neumf": NeumfParams,

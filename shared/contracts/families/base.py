@@ -20,6 +20,11 @@ UnknownItems = Annotated[
     ),
 ]
 
+NEGATIVES = (
+    "Absent: 0 if users gave the negatives, that is if the training rows (in a warm run: all pairs so far) hold at least as many negatives "
+    "as positives; else {usual}. With 0, scores are rates. A refit draws as many as its training."
+)
+
 
 class FamilyParams(Strict):
     meaning: ClassVar[str]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from shared.contracts.families.base import FamilyParams, UnknownItems
+from shared.contracts.families.base import NEGATIVES, FamilyParams, UnknownItems
 from shared.contracts.ranges import NumberRange, between, one_of
 
 
@@ -39,7 +39,17 @@ class DeepParams(FamilyParams):
         description="Whether each vector of `vector` (of an image or a text) is normalised to mean 0 and variance 1 per row, with learned "
         "scales, before it is joined with the other inputs.",
     )
-    negatives: int = Field(4, ge=0, le=100, description="Sampled negatives for each positive, drawn again in each epoch.")
+    regularisation: float | None = Field(
+        None,
+        ge=0,
+        le=10,
+        description="L2 of the embeddings: half of it is the weight, in each step's loss, of the squares of all vectors. A vector gets it "
+        "when a step reads it, for all steps since it was last read; so values with few rows stay near zero. Absent: 0 with sampled "
+        "negatives, else 4,000 divided by the number of training rows, and at most 0.1; for `dlrm` without `joined` a tenth of that.",
+    )
+    negatives: int | None = Field(
+        None, ge=0, le=100, description=f"Sampled negatives for each positive, drawn again in each epoch. {NEGATIVES.format(usual=4)}"
+    )
     verified: bool = Field(
         False,
         description="Whether sampled negatives exclude the user's positives in the training rows and, in a warm run, earlier ones. Needs "
@@ -49,13 +59,24 @@ class DeepParams(FamilyParams):
 
     @model_validator(mode="after")
     def _check_verify(self) -> DeepParams:
-        if self.verified and not self.negatives:
+        if self.verified and self.negatives == 0:
             raise ValueError("params: 'verified' has no effect: no negatives are sampled; leave it out")
         return self
 
     @property
     def takes_weights(self) -> bool:
         return True
+
+    @property
+    def _usual_l2(self) -> float:
+        """L2 for a single row; more rows need less."""
+        return 4_000.0
+
+    def l2_of(self, rows: int, sampled: bool) -> float:
+        """Returns the L2 for this many training rows, whose negatives are sampled or given by users."""
+        if self.regularisation is not None:
+            return self.regularisation
+        return 0.0 if sampled else self._usual_l2 / max(rows, 40_000)
 
     def wants_both_labels(self, full: bool) -> bool:
         """Sampled negatives complement positives; without them, rows with only one label are an error."""
@@ -85,6 +106,12 @@ class DlrmParams(DeepParams):
         (64, 32), max_length=8, description="Widths of the hidden layers for the numbers, before a layer with the width of the embeddings."
     )
     itself: bool = Field(False, description="Whether each vector is also multiplied with itself.")
+    joined: bool = Field(False, description="Whether the hidden layers also take the embeddings, beside their inner products.")
+
+    @property
+    def _usual_l2(self) -> float:
+        """Less for products alone: near zero, they have no gradient."""
+        return 4_000.0 if self.joined else 400.0
 
 
 class WideDeepParams(DeepParams):
@@ -105,6 +132,40 @@ class WideDeepParams(DeepParams):
     pooling: Literal["mean", "sum"] = Field(
         "sum", description="Combination of the weights and of the vectors of a column with several codes per row."
     )
+
+
+class DeepFmParams(WideDeepParams):
+    """A factorisation machine beside hidden layers, over the same embeddings."""
+
+    meaning = (
+        "a weight for each value and number, inner products of all pairs of embeddings, and hidden layers, added (DeepFM): a strong "
+        "default for clicks."
+    )
+    ranges: ClassVar[Mapping[str, NumberRange]] = {**DeepParams.ranges, "params.width": between(8, 64, log=True)}
+
+    width: int = Field(
+        15,
+        ge=1,
+        le=1023,
+        description="Width of every embedding; a table has one more column, the weights of its values. Crosses have only weights.",
+    )
+
+
+class DcnParams(DeepParams):
+    """Cross layers beside hidden layers."""
+
+    meaning = (
+        "cross layers with full matrices, which multiply the inputs with each other, beside hidden layers (DCN-v2): for clicks, when "
+        "interactions of several columns count."
+    )
+    ranges: ClassVar[Mapping[str, NumberRange]] = {
+        **DeepParams.ranges,
+        "params.width": between(8, 64, log=True),
+        "params.crosses": between(1, 4),
+    }
+
+    width: int = Field(16, ge=1, le=1024, description="Width of every embedding.")
+    crosses: int = Field(3, ge=1, le=8, description="Number of cross layers; each adds products of one more input.")
 
 
 class TwoTowerParams(FamilyParams):

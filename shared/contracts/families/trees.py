@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from shared.contracts.families.base import FamilyParams, UnknownItems
+from shared.contracts.families.base import NEGATIVES, FamilyParams, UnknownItems
 from shared.contracts.ranges import NumberRange, between
 
 TREE_MODULES: Mapping[str, str] = {"xgboost": "xgboost", "lightgbm": "lightgbm", "forest": "sklearn"}
@@ -55,7 +55,7 @@ class GbmParams(FamilyParams):
     least: float = Field(
         1.0, ge=0, le=1e9, description="Minimum of a leaf: rows in a forest, else the sum of second derivatives (at most 1/4 a row)."
     )
-    negatives: int = Field(8, ge=0, le=100, description="Negatives for each positive.")
+    negatives: int | None = Field(None, ge=0, le=100, description=f"Negatives for each positive. {NEGATIVES.format(usual=8)}")
     among: Literal["all", "popular", "retrieved", "mixed"] = Field(
         "all",
         description="Source of the negatives: `all` items evenly; `popular` items by their number of positives; `retrieved`, items that "
@@ -70,6 +70,11 @@ class GbmParams(FamilyParams):
     unknown_items: UnknownItems = None
     width: int = Field(
         64, ge=0, le=1024, description="Width of the factorisation whose score is a column; 0: no factorisation and no column."
+    )
+    keys: bool | None = Field(
+        None,
+        description="Whether trees also split the codes of users and items, and so remember pairs of them. Absent: with `negatives` 0; a "
+        "warm run keeps its parent's columns.",
     )
     folds: int = Field(
         4, ge=2, le=20, description="Number of parts of the positives: a training row is described by the positives of the other parts."
@@ -90,7 +95,7 @@ class GbmParams(FamilyParams):
             idle += [("splits", f"with {self.library}")]
         if self.library != "xgboost":
             idle += [("device", f"with {self.library}")]
-        if not self.negatives:
+        if self.negatives == 0:
             idle += [(name, "without negatives") for name in ("among", "candidates", "verified")]
         if self.among not in ("retrieved", "mixed"):
             idle += [("candidates", f"with 'among: {self.among}'")]
@@ -99,7 +104,7 @@ class GbmParams(FamilyParams):
         for name, where in idle:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"params: '{name}' has no effect {where}; leave it out")
-        if self.negatives and not self.width and self.among in ("retrieved", "mixed"):
+        if self.negatives != 0 and not self.width and self.among in ("retrieved", "mixed"):
             raise ValueError(f"params: 'among: {self.among}' needs a factorisation; set width above 0, or among: all")
         return self
 

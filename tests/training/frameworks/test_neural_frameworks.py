@@ -42,7 +42,8 @@ def _steps(name: str, out: Path) -> Mapping[str, Any]:
 @pytest.mark.parametrize("other", ["torch", "jax"])
 def test_the_first_steps_are_those_on_tensorflow(found: Found, other: str, subtests: pytest.Subtests) -> None:
     theirs, ours = found(other), found("tensorflow")
-    for variant in ("adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep", "towers"):
+    plain = ("adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep", "deepfm", "dcn", "decay", "decay_sgd", "scheduled", "towers")
+    for variant in plain:
         with subtests.test(variant=variant):
             np.testing.assert_allclose(theirs[f"{variant}/losses"], ours[f"{variant}/losses"], rtol=2e-4)
             for name in ours:

@@ -30,7 +30,7 @@ from pipelines.inputs import on_device  # noqa: E402
 from pipelines.inputs.on_device import OnDevice  # noqa: E402
 
 ROWS, ITEMS = 3_000, 50
-VARIANTS = ("adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep", "half", "float16")
+VARIANTS = ("adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep", "decay", "half", "float16")
 
 
 @pytest.fixture(scope="module")

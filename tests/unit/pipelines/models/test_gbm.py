@@ -210,4 +210,4 @@ def test_labels_take_the_place_of_negatives_and_keys_need_no_factorisation(tmp_p
     items = np.arange(ITEMS, dtype=np.int32) + 2
     scores = model.score({"user": np.full(ITEMS, 5, np.int32), "item": items})
     assert scores[1::2].mean() > scores[::2].mean()
-    assert json.loads(model.save(tmp_path)["model.json"].read_text())["columns"] == list(layout_of(given.graph, False).columns)
+    assert json.loads(model.save(tmp_path)["model.json"].read_text())["columns"] == list(layout_of(given.graph, False, keys=True).columns)

@@ -8,14 +8,14 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from pipelines.models import dlrm, mlp, two_tower, wide_deep
+from pipelines.models import dcn, deepfm, dlrm, mlp, two_tower, wide_deep
 from pipelines.models.deep import level
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import Dense, Join, LayerNorm, Network
 from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table
-from shared.contracts.families import DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
+from shared.contracts.families import DcnParams, DeepFmParams, DlrmParams, MlpParams, TwoTowerParams, WideDeepParams
 from shared.domain.errors import Invalid
 from tests.support.exported_units import Small, small
 from tests.support.feature_graphs import of_keys
@@ -25,6 +25,8 @@ FAMILIES: dict[str, tuple[Any, Any]] = {
     "mlp": (mlp.plan, MlpParams),
     "dlrm": (dlrm.plan, DlrmParams),
     "wide_deep": (wide_deep.plan, WideDeepParams),
+    "deepfm": (deepfm.plan, DeepFmParams),
+    "dcn": (dcn.plan, DcnParams),
     "two_tower": (two_tower.plan, TwoTowerParams),
 }
 VECTOR = "movieId_vector"

@@ -42,7 +42,10 @@ def test_a_lowered_network_scores_as_its_arrays_do(subtests: pytest.Subtests) ->
         "mlp with batch norm and dropout": neural_model.mlp(batch_norm=True, dropout=0.3),
         "dlrm": neural_model.dlrm(),
         "dlrm with squares": neural_model.dlrm(itself=True),
+        "dlrm with its embeddings": neural_model.dlrm(joined=True),
         "wide_deep": neural_model.wide_deep(),
+        "deepfm": neural_model.deepfm(),
+        "dcn": neural_model.dcn(),
         "towers": neural_model.towers(),
         "everything": neural_model.everything(0.5),
     }
