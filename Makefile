@@ -24,7 +24,7 @@ PYTEST = $(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=worksteal
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help docs setup setup-dev setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image release release-check chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
+.PHONY: help docs setup setup-dev setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image release release-check chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-factorise bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -268,13 +268,16 @@ bench-evaluation: setup-dev ## evaluation of 20,000 users on 60,000 and 1,000,00
 bench-warm: setup-dev setup-torch ## ten days of retraining: warm, warm with older rows, auto, and full each day
 	@$(BIN)/python -m benchmarks.warm
 
+bench-factorise: setup-dev ## training of mf and ease on likes of last.fm's size: seconds, HR@10 and memory, compared with implicit's ALS
+	@$(BIN)/python -m benchmarks.factorise
+
 bench-alerting: setup-dev ## from a fall of the hit rate to a retraining, through Prometheus and Alertmanager: seconds for each hop; needs both
 	@$(BIN)/python -m benchmarks.alerting
 
 bench-attacks: setup-dev ## latency and errors of recommend during slow, large or many connections and hostile bodies (about 3 min)
 	@$(BIN)/python -m benchmarks.attacks
 
-bench: bench-start bench-idle bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop bench-warm bench-evaluation bench-alerting bench-attacks ## every benchmark
+bench: bench-start bench-idle bench-control bench-rollout bench-replicas bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-kpis bench-etl bench-loader bench-train bench-criteo bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-loop bench-warm bench-factorise bench-evaluation bench-alerting bench-attacks ## every benchmark
 
 doctor: setup ## checks whether this machine can run the platform
 	@$(BIN)/eyas doctor

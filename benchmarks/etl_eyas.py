@@ -19,6 +19,7 @@ from pipelines.features.engines.choice import engine
 from pipelines.features.engines.history import ROW, RowHistory
 from pipelines.features.engines.polars import PreparedTables, compute
 from pipelines.features.graph import Graph, Tables, compile_graph
+from pipelines.features.prepared import ROW_GROUP
 from shared.contracts.features import Operator
 
 FEATURES: list[dict[str, Any]] = [
@@ -55,7 +56,8 @@ def main() -> None:
         (folder / "state").mkdir()
         graph.save(folder / "state")
         features = chosen.transform(graph, rows, mode="rows", history=history, keep=("label", "timestamp"))
-        features.rename({key: f"{key}_code" for key in (graph.user, graph.item)}).sink_parquet(folder / "rows.parquet")
+        named = features.rename({key: f"{key}_code" for key in (graph.user, graph.item)})
+        named.sink_parquet(folder / "rows.parquet", row_group_size=ROW_GROUP, compression_level=1)  # as pipelines.features.prepared
         seconds = time.monotonic() - began
     sys.stdout.write(json.dumps({"seconds": seconds}) + "\n")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 _PART = "spread.part"
-_ROW_GROUP = 16_384
+_ROW_GROUP = 32_768
 """Small, because the next row group of each file is held in memory."""
 
 

@@ -2,8 +2,9 @@
 
 A user's score for an item is the sum of the weights from the items that the user likes. The model stores each user's likes at training
 time, by code (`pipelines.models.user_history`); users without likes and unknown users get the mean score of the users with likes. Weights
-are dense: time grows with the cube of the number of items, memory and the served graph with the square. So a catalogue that is too large is
-refused before anything is solved. A warm run solves again, over all likes known so far.
+are dense: memory and the served graph grow with the square of the number of items, time with the cube of the number of items or of users,
+whichever is smaller. So a catalogue that is too large is refused before anything is solved. A warm run solves again, over all likes known
+so far.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from pipelines.models.user_history import (
     save_user_history,
     user_history_of,
 )
-from pipelines.training.ease import solve
+from pipelines.training.ease import EaseEquations, memory_needed
 from pipelines.training.likes import Ints, LikePairs, Positions
 from pipelines.training.regularisation_search import best, climb, hold_out_likes
-from pipelines.training.sparse import sparse, together
+from pipelines.training.sparse import sparse
 from shared.contracts.families import EaseParams
 from shared.domain.errors import Invalid
 
@@ -48,8 +49,6 @@ WEIGHTS = "weights.npy"
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 60.0, 100.0, 200.0, 400.0, 700.0, 1000.0, 1500.0, 2500.0, 5000.0)
 BEGIN, UNJUDGED = 400.0, 100.0
 MOST_INT32 = 2**31 - 1
-EXACT = 5_000
-"""Up to this number of items the solver uses float64, which takes twice the memory and time."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +124,14 @@ class Ease:
         params = task.model.params
         assert isinstance(params, EaseParams)
         started, graph = time.monotonic(), task.graph
-        items = graph.key(graph.item).state.cardinality
-        _check_memory(items, task.memory)
+        users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
+        _check_memory(users, items, task.memory)
         pairs = liked_pairs(task)
         user_history = user_history_of(pairs)
         check_size(graph, 4 * items**2 + user_history.size, "a larger min_count, or another family", task.memory)
         parent = json.loads(task.parent(MODEL).read_text())["regularisation"] if task.parent is not None else None
         strength = params.regularisation or parent or _choose(pairs, task.model.train.seed, task.log)
-        weights = _solved(pairs, strength)
+        weights = EaseEquations(pairs).weights(strength)
         weights[NULL] = _of_strangers(pairs, weights)
         metrics = metrics_of_likes(len(pairs), time.monotonic() - started, float(items**2))
         return Fitted(EaseModel(graph.user, graph.item, user_history, weights, strength), metrics, {"regularisation": strength})
@@ -143,9 +142,9 @@ class Ease:
         return EaseModel(value["user"], value["item"], load_user_history(fetch, len(weights)), weights, value["regularisation"])
 
 
-def _check_memory(items: int, limit: int | None) -> None:
-    """Raises Invalid if two square matrices do not fit: the search for the regularisation holds two at once."""
-    need, there = 2 * items**2 * _precision(items).itemsize, psutil.virtual_memory().available if limit is None else limit
+def _check_memory(users: int, items: int, limit: int | None) -> None:
+    """Raises Invalid if the arrays of the solver do not fit."""
+    need, there = memory_needed(users, items), psutil.virtual_memory().available if limit is None else limit
     if need > there:
         raise Invalid(
             f"model.family: 'ease' has a weight for each pair of items: {items:,} items need {need / 1e9:.1f} GB, but {there / 1e9:.1f} GB"
@@ -153,26 +152,13 @@ def _check_memory(items: int, limit: int | None) -> None:
         )
 
 
-def _precision(items: int) -> np.dtype[Any]:
-    return np.dtype(np.float64 if items <= EXACT else np.float32)
-
-
-def _solved(pairs: LikePairs, strength: float, counts: NDArray[Any] | None = None) -> Floats:
-    return solve((together(pairs) if counts is None else counts).astype(_precision(pairs.item_count)), strength)
-
-
 def _choose(pairs: LikePairs, seed: int, log: logging.Logger) -> float:
     holdout = hold_out_likes(pairs, seed)
     if holdout is None:
         log.info("regularisation: default used, too few positives to choose it value=%g", UNJUDGED)
         return UNJUDGED
-    counts = together(holdout.before)
-
-    def judge(strength: float) -> float:
-        weights = _solved(holdout.before, strength, counts)
-        return holdout.ndcg(lambda users: sparse(holdout.liked.rows(users), pairs.item_count) @ weights)
-
-    return best(climb(STRENGTHS, BEGIN, judge), "regularisation", log)
+    equations = EaseEquations(holdout.before)
+    return best(climb(STRENGTHS, BEGIN, lambda strength: holdout.ndcg(equations.scores(strength))), "regularisation", log)
 
 
 def _of_strangers(pairs: LikePairs, weights: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Likes as a sparse matrix of ones, and counts of users who like two items."""
+"""Likes as a sparse matrix of ones, and counts of shared likes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.training.likes import LikePairs, LikesByRow
+from pipelines.training.likes import LikesByRow
 
-CELLS = 1 << 24
-"""Numbers of a block: 64 MiB of float32."""
+CELLS = 1 << 20
+"""Numbers of a block: 4 MiB of float32, so that blocks stay in caches and reuse memory."""
 
 
 def sparse(likes: LikesByRow, columns: int, values: NDArray[np.float32] | None = None) -> Any:
@@ -29,10 +29,10 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
         yield slice(at, min(at + step, rows))
 
 
-def together(pairs: LikePairs) -> NDArray[np.float32]:
-    """Returns [items, items]: how many users like both."""
-    by_item, by_user = sparse(pairs.by_item(), pairs.user_count), sparse(pairs.by_user(), pairs.item_count)
-    counts = np.empty((pairs.item_count, pairs.item_count), np.float32)
-    for rows in blocks(pairs.item_count, pairs.item_count):
-        counts[rows] = (by_item[rows] @ by_user).toarray()
+def together(rows: Any, columns: Any) -> NDArray[np.float32]:
+    """Returns [size, size]: how many likes each two of the rows share; `columns` is the transpose of `rows`."""
+    size = rows.shape[0]
+    counts = np.empty((size, size), np.float32)
+    for part in blocks(size, size):
+        counts[part] = (rows[part] @ columns).toarray()
     return counts

@@ -69,6 +69,7 @@ def compute(asks: Sequence[Statistic], data: PreparedTables) -> Results:
 
 _APART = pl.QueryOptFlags(comm_subplan_elim=False)
 """Without shared subplans, which polars would hold in memory whole."""
+_LENGTH = "~length"
 
 
 class _Plans:
@@ -80,28 +81,31 @@ class _Plans:
     def collect(self, asks: Sequence[Statistic]) -> dict[Statistic, Any]:
         counts = [ask for ask in asks if isinstance(ask, ValueCounts)]
         widest = {ask: self._widest(ask, counts) for ask in counts}
-        queries: dict[Statistic, pl.LazyFrame] = {ask: self._count(ask) for ask in dict.fromkeys(widest.values())}
-        queries |= {ask: self._longest(ask) for ask in asks if isinstance(ask, LongestList)}
+        longest = {ask: self._counted(ask, counts) for ask in asks if isinstance(ask, LongestList)}
         latest = [ask for ask in asks if isinstance(ask, NewestValues) and (ask.of, ask.count, ask.liked) == (self.data.row[2], 1, False)]
-        queries |= {ask: self._latest(ask) for ask in latest}
+        plain = {ask: ValueCounts((ask.by,), "interactions") for ask in latest if not ask.pages}
+        plain = {ask: count for ask, count in plain.items() if widest.get(count) == count}
+        queries: dict[Statistic, pl.LazyFrame] = {ask: self._count(ask, ask in plain.values()) for ask in dict.fromkeys(widest.values())}
+        queries |= {ask: self._longest(ask) for ask, count in longest.items() if count is None}
+        queries |= {ask: self._latest(ask) for ask in latest if ask not in plain}
         frames = (
             dict(zip(queries, pl.collect_all(list(queries.values()), engine="streaming", optimizations=_APART), strict=True))
             if queries
             else {}
         )
-        results: dict[Statistic, Any] = {}
-        for ask in counts:
-            results[ask] = _narrowed(ask, frames[widest[ask]])
-        for statistic in asks:
-            if isinstance(statistic, LongestList):
-                results[statistic] = frames[statistic].item()
-        return results | {ask: frames[ask].sort(ask.by) for ask in latest}
+        results: dict[Statistic, Any] = {ask: _narrowed(ask, frames[widest[ask]].drop_nulls(ask.keys)) for ask in counts}
+        for statistic, count in longest.items():
+            results[statistic] = frames[statistic].item() if count is None else frames[widest[count]][_LENGTH].max()
+        for newest in latest:
+            frame = frames[plain.get(newest, newest)].select(newest.by, pl.concat_list(VALUES))
+            results[newest] = frame.sort(newest.by)
+        return results
 
     def _latest(self, ask: NewestValues) -> pl.LazyFrame:
         """The newest time is the maximum: needs no order."""
         assert self.data.history is not None
         rows = self.data.history.scan(ask.pages).select(ask.by, ask.of)
-        return rows.group_by(ask.by).agg(pl.col(ask.of).max().alias(VALUES)).with_columns(pl.concat_list(VALUES))
+        return rows.group_by(ask.by).agg(pl.col(ask.of).max().alias(VALUES))
 
     def _widest(self, ask: ValueCounts, others: list[ValueCounts]) -> ValueCounts:
         """Returns the count with all targets and folds requested for the same keys."""
@@ -114,7 +118,8 @@ class _Plans:
         wide = next((other for other in same if other.targets), None)
         return ask if wide is None else self._widest(wide, others)
 
-    def _count(self, ask: ValueCounts) -> pl.LazyFrame:
+    def _count(self, ask: ValueCounts, with_newest: bool) -> pl.LazyFrame:
+        """Also the counts of rows without a key. `with_newest`: adds the newest time of each key."""
         frame = self.data.table(ask.table)
         wanted: list[pl.Expr] = [pl.len().cast(pl.Int64).alias("count")]
         columns = [pl.col(name) for name in ask.keys]
@@ -124,11 +129,19 @@ class _Plans:
             columns += [_units(name, kinds[name]).alias(sum_of(name)) for name in ask.targets]
             wanted += [pl.col(sum_of(name)).sum() for name in ask.targets]
             wanted += [pl.col(sum_of(name)).count().cast(pl.Int64).alias(rows_of(name)) for name in ask.targets]
-        frame = frame.select(columns)
-        if ask.explode:
-            frame = frame.explode(*ask.keys, empty_as_null=False)
+        if with_newest:
+            columns.append(pl.col(self.data.row[2]).alias(VALUES))
+            wanted.append(pl.col(VALUES).max())
         keys = [*ask.keys, *([FOLD] if ask.targets else [])]
-        return frame.drop_nulls(ask.keys).group_by(keys).agg(wanted)
+        if not ask.explode:
+            return frame.select(columns).group_by(keys).agg(wanted)
+        # With the length of the longest list that has the value, the lists are read once.
+        lists = frame.select(*columns, pl.col(ask.keys[0]).list.len().alias(_LENGTH)).explode(*ask.keys, empty_as_null=False)
+        return lists.group_by(keys).agg(*wanted, pl.col(_LENGTH).max().cast(pl.Int64))
+
+    def _counted(self, ask: LongestList, counts: list[ValueCounts]) -> ValueCounts | None:
+        """Returns the count that reads the same lists."""
+        return next((other for other in counts if (other.keys, other.table, other.explode) == ((ask.column,), ask.table, True)), None)
 
     def _longest(self, ask: LongestList) -> pl.LazyFrame:
         return self.data.table(ask.table).select(pl.col(ask.column).list.len().max().cast(pl.Int64))

@@ -201,7 +201,7 @@ class EaseParams(FamilyParams):
 
     meaning = (
         "a weight for each pair of items, in closed form: strong for thousands of items; time grows with the cube of their number, "
-        "memory with the square."
+        "or of the users' if that is smaller, memory with the square."
     )
     no_steps = "ease is solved in closed form, without steps"
     keeps_rows = replays = False

@@ -16,8 +16,8 @@ from pipelines.models import ease as family
 from pipelines.models.ease import Ease, EaseModel
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL
-from pipelines.training import sparse
-from pipelines.training.ease import solve
+from pipelines.training import ease, sparse
+from pipelines.training.ease import EaseEquations, solve
 from pipelines.training.likes import LikePairs
 from shared.contracts.models import Model
 from shared.domain.errors import Invalid
@@ -31,20 +31,43 @@ def trained(folder: Path, liked: LikePairs, **params: object) -> EaseModel:
     return model
 
 
+def dense(liked: LikePairs, regularisation: float) -> np.ndarray:
+    """The closed form by plain algebra."""
+    inverse = np.linalg.inv(ones(liked).T @ ones(liked) + regularisation * np.eye(liked.item_count))
+    weights: np.ndarray = -inverse / np.diag(inverse)
+    np.fill_diagonal(weights, 0)
+    return weights
+
+
 @pytest.mark.parametrize("cells", [sparse.CELLS, 100])
 @pytest.mark.parametrize(("precision", "near"), [(np.float64, 1e-7), (np.float32, 1e-4)])
 def test_the_weights_are_the_closed_form(monkeypatch: pytest.MonkeyPatch, cells: int, precision: type, near: float) -> None:
     """However small the blocks."""
     monkeypatch.setattr(sparse, "CELLS", cells)
-    liked = pairs()
-    counts = ones(liked).T @ ones(liked)
-    np.testing.assert_array_equal(sparse.together(liked), counts)
-    inverse = np.linalg.inv(counts + 7 * np.eye(ITEMS))
-    expected = -inverse / np.diag(inverse)
-    np.fill_diagonal(expected, 0)
-    found = solve(counts.astype(precision), 7.0)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, atol=near)
+    weights = solve((ones(pairs()).T @ ones(pairs())).astype(precision), 7.0)
+    assert weights.dtype == np.float32
+    np.testing.assert_allclose(weights, dense(pairs(), 7.0), atol=near)
+
+
+@pytest.mark.parametrize("cells", [sparse.CELLS, 100])
+@pytest.mark.parametrize(("exact", "near"), [(ease.EXACT, 5e-7), (0, 1e-4)])
+@pytest.mark.parametrize(("users", "items"), [(60, 40), (40, 40), (25, 40), (60, 90)])
+@pytest.mark.parametrize("regularisation", [1.0, 400.0])
+def test_weights_and_scores_are_the_closed_form_from_either_side(
+    monkeypatch: pytest.MonkeyPatch, cells: int, exact: int, near: float, users: int, items: int, regularisation: float
+) -> None:
+    """With fewer users than items, the users' equations give the weights of the items' equations; also with rows without likes."""
+    monkeypatch.setattr(sparse, "CELLS", cells)
+    monkeypatch.setattr(ease, "EXACT", exact)
+    liked = pairs(users=users, items=items)
+    liked = liked.take(np.flatnonzero((liked.users != 3) & (liked.items != 5)))
+    equations, expected = EaseEquations(liked), dense(liked, regularisation)
+    assert equations.by_users == (users < items)
+    weights = equations.weights(regularisation)
+    assert weights.dtype == np.float32
+    np.testing.assert_allclose(weights, expected, atol=near)
+    some = np.array([7, 3, 7, 0])
+    np.testing.assert_allclose(equations.scores(regularisation)(some), ones(liked)[some] @ expected, atol=20 * near)
 
 
 def test_no_other_weights_foretell_likes_better() -> None:
@@ -106,9 +129,9 @@ def test_a_saved_model_is_read_back_the_same(tmp_path: Path) -> None:
 
 def test_what_it_would_take_is_told_before_anything_is_solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = task(tmp_path, pairs(), "ease")
-    wide = of_keys(60, 20_000)
-    with pytest.raises(Invalid, match=r"20,002 items need 3\.2 GB, but 1\.0 GB are available: choose a larger min_count"):
-        Ease().train(replace(given, graph=wide, memory=1_000_000_000))
+    for users, need in ((60, "1.6"), (30_000, "3.2")):
+        with pytest.raises(Invalid, match=rf"20,002 items need {need} GB, but 1\.0 GB are available: choose a larger min_count"):
+            Ease().train(replace(given, graph=of_keys(users, 20_000), memory=1_000_000_000))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 10_000}))
     with pytest.raises(Invalid, match=r"but 0\.0 GB are available"):
         Ease().train(given)

@@ -49,13 +49,14 @@ def found(model: MfModel, liked: LikePairs, hidden: LikePairs | None = None) -> 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("cells", [als.CELLS, 64])
-def test_each_user_is_the_exact_solution_of_its_equation(monkeypatch: pytest.MonkeyPatch, cells: int, weighted: bool) -> None:
-    """However small the batches, so that a long row is summed in several pieces."""
+@pytest.mark.parametrize("width", [3, 8, 40])
+def test_each_user_is_the_exact_solution_of_its_equation(monkeypatch: pytest.MonkeyPatch, width: int, cells: int, weighted: bool) -> None:
+    """However small the batches, which sum a long row in pieces; with more and with fewer likes than numbers in a vector."""
     monkeypatch.setattr(als, "CELLS", cells)
     liked, terms = pairs(), AlsTerms(0.2, 0.05)
     if weighted:
         liked = replace(liked, weights=np.random.default_rng(3).uniform(0.1, 9, len(liked)).astype(np.float32))
-    factors = begin(USERS, ITEMS, 8, 1)
+    factors = begin(USERS, ITEMS, width, 1)
     items = factors.items.copy()
     next(sweeps(liked, factors, terms, 1))
     rated = np.zeros((USERS, ITEMS))
@@ -63,7 +64,7 @@ def test_each_user_is_the_exact_solution_of_its_equation(monkeypatch: pytest.Mon
     for user in range(USERS):
         vectors, weights = items[rated[user] > 0].astype(float), rated[user][rated[user] > 0]
         strength = terms.regularisation * (weights.sum() + terms.unobserved * ITEMS)
-        left = (vectors.T * weights) @ vectors + terms.unobserved * items.T.astype(float) @ items + strength * np.eye(8)
+        left = (vectors.T * weights) @ vectors + terms.unobserved * items.T.astype(float) @ items + strength * np.eye(width)
         np.testing.assert_allclose(factors.users[user], np.linalg.solve(left, weights @ vectors), rtol=2e-3, atol=2e-4)
 
 
