@@ -50,11 +50,11 @@ Floats = NDArray[np.float64]
 
 
 def cut(data: Path, folder: Path) -> Path:
-    """Writes the sequences without their newest items, for the peers and as a table; returns the peers' file."""
+    """Writes all rows for the platform, which holds the newest items out, and the sequences without them; returns the sequences' file."""
     frame = pl.read_parquet(data / "train.parquet").sort("user", "position")
     newest = pl.int_range(pl.len()).reverse().over("user") == 0
-    frame.filter(~newest).rename({"position": "at"}).write_parquet(folder / "rows.parquet")
-    lengths = frame.group_by("user", maintain_order=True).len()["len"].to_numpy() - 1
+    frame.rename({"position": "at"}).write_parquet(folder / "rows.parquet")
+    lengths = frame.group_by("user", maintain_order=True).len()["len"].to_numpy().astype(np.int64) - 1
     path = folder / "sequences.npz"
     np.savez(
         path,
@@ -91,7 +91,7 @@ def by_family(model: dict[str, Any], folder: Path, sequences: Path, seed: int) -
             "data": {"interactions": {"uri": str(folder / "rows.parquet")}},
             "schema": {"user": "user", "item": "item", "time": "at"},
             "features": [{"categorify": ["user", "item"], "min_count": 1}],
-            "split": {"test": 0},
+            "split": {"by": "leave_last_out"},
             "model": seeded,
             "gates": [{"parity": 1e-4}],
         }

@@ -195,9 +195,10 @@ class Session:
         first = begin(shape, training.seed) if parent is None else grow(shape, parent.weights, task.new_rows, training.seed)
         before = (parent.sequences, parent.until) if isinstance(parent, SessionModel) else None
         count = drawn(params, items)
-        sample = None if count is None else ItemSample(items, count)
         with _validation_split(task) as (rest, validation):
             training_streams = Streams(sequences_of(task, rest, before)) if sequence is None else streams(task, rest, sequence)
+            likes = np.bincount(training_streams.sequences.others, minlength=items)
+            sample = None if count is None else ItemSample(likes, count)
             windows = Windows(
                 rest,
                 training_streams.sequences,
@@ -298,7 +299,7 @@ def _validation_split(task: Task) -> Iterator[tuple[Path, Batches | None]]:
 
 
 def epochs_of(steps: int) -> int:
-    """Returns the number of epochs by rule; an epoch has so many steps."""
+    """Returns the number of epochs by rule, from the steps of an epoch."""
     return min(MOST_EPOCHS, max(FEWEST_EPOCHS, -(-TRAINING_STEPS // steps)))
 
 

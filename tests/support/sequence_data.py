@@ -69,7 +69,7 @@ def _first_steps(framework: Any, objective: Any = "next", draw: int | None = Non
     from pipelines.models.neural.step import StepOptions
 
     shape, sequences = Shape(ITEMS + 2, 8, 1, 2, 5, objective), by_user(pairs())
-    sample = None if draw is None else ItemSample(shape.items, draw)
+    sample = None if draw is None else ItemSample(np.bincount(sequences.others, minlength=shape.items), draw)
     windows = Windows(Path("none"), sequences, shape, 20, 3, mask=0.4, sample=sample)
     step = SequenceStep(framework, shape, begin(shape, 7), StepOptions("sgd", 0.1), 0.0, draw is not None, lambda *_: np.empty(0))
     losses = [float(step(batch)) for epoch in range(2) for batch, _ in windows.placed(epoch)]

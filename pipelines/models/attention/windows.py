@@ -7,8 +7,7 @@ batch follows from the seed, the epoch and the batch's number.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,8 @@ from pipelines.inputs.batches import EpochPosition, TrainingBatch
 from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape
 from pipelines.training.likes import LikesByRow
 
+POPULAR = 0.9
+"""Share of a sample that is drawn by popularity; the correction is small then for the items that models score highest."""
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -41,7 +42,7 @@ class Windows:
     """Whether each window is also read backwards."""
     mask: float = 0.0
     """For `masked`: the share of hidden items."""
-    sample: ItemSample | None = None
+    sample: Callable[[np.random.Generator], tuple[Ints, NDArray[np.float32]]] | None = None
     """Draws the items to compare the targets with; None for all items."""
     sought: NDArray[np.bool_] | None = None
     """For each item of the sequences, whether it can be a target; None means all can."""
@@ -151,15 +152,27 @@ def packed(lengths: Ints, most: int) -> tuple[Ints, Ints]:
     return rows, offsets
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ItemSample:
-    """Draws items for each step; an item's chance is known, so that a step can correct for it."""
+    """Draws items for each step: most by their share of the likes, some from the whole catalogue. A step corrects for an item's chance."""
 
-    items: int
-    """Number of item codes."""
+    counts: Ints
+    """Likes by item code."""
     size: int
 
+    @cached_property
+    def _chances(self) -> NDArray[np.float64]:
+        """Chance of each item in each draw."""
+        likes = self.counts[FIRST:]
+        chances: NDArray[np.float64] = POPULAR * likes / likes.sum() + (1 - POPULAR) / len(likes)
+        return chances
+
+    @cached_property
+    def _bounds(self) -> NDArray[np.float64]:
+        return np.cumsum(self._chances)
+
     def __call__(self, random: np.random.Generator) -> tuple[Ints, NDArray[np.float32]]:
-        """Returns distinct items, and the log of how many items of the catalogue each of them stands for."""
-        drawn = FIRST + random.choice(self.items - FIRST, self.size, replace=False, shuffle=False)
-        return drawn, np.full(self.size, math.log((self.items - FIRST) / self.size), np.float32)
+        """Returns the distinct items of `size` draws, and for each the negative log of its chance to be among them."""
+        drawn = np.unique(np.searchsorted(self._bounds, random.random(self.size) * self._bounds[-1], side="right"))
+        is_drawn = -np.expm1(self.size * np.log1p(-self._chances[drawn]))
+        return FIRST + drawn, -np.log(is_drawn).astype(np.float32)

@@ -15,7 +15,7 @@ from pipelines.models import session
 from pipelines.models.attention.learning import SequenceStep
 from pipelines.models.attention.shape import ITEMS as VECTORS
 from pipelines.models.attention.shape import Shape, begin
-from pipelines.models.attention.windows import ItemSample, Windows
+from pipelines.models.attention.windows import Windows
 from pipelines.models.family import Task
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.step import StepOptions
@@ -146,10 +146,14 @@ def test_a_step_against_every_item_drawn_is_the_step_against_the_whole_catalogue
     shape, sequences = Shape(ITEMS + FIRST, 8, 1, 2, 5, "next"), by_user(pairs())
     framework, losses = load_framework("tensorflow"), []
     for draw in (None, ITEMS):
-        feed = Windows(Path("none"), sequences, shape, 30, 3, sample=None if draw is None else ItemSample(shape.items, draw))
+        feed = Windows(Path("none"), sequences, shape, 30, 3, sample=None if draw is None else _every)
         step = SequenceStep(framework, shape, begin(shape, 7), StepOptions("sgd", 0.5), 0.0, draw is not None, _nothing)
         losses.append([float(step(batch)) for batch, _ in feed.placed(0)])
     np.testing.assert_allclose(losses[0], losses[1], rtol=2e-3)
+
+
+def _every(_: np.random.Generator) -> Any:
+    return np.arange(FIRST, ITEMS + FIRST), np.zeros(ITEMS, np.float32)
 
 
 def _nothing(*_: Any) -> Any:

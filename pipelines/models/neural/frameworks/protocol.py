@@ -29,7 +29,7 @@ class MutableState:
 
 
 def logits_at_once(rows: int) -> int:
-    """Returns for how many vectors the logits among so many rows are computed at once."""
+    """Returns the number of vectors whose logits among these rows are computed at once."""
     return max(1, LOGITS // max(1, rows))
 
 
