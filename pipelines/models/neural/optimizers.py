@@ -24,8 +24,12 @@ class Rows(Protocol):
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
         """Returns the state of a table's rows before the first step."""
 
-    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
-        """Returns the rows and their state after a step."""
+    def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
+        """Returns the rows and their state after a step; `read` [rows, 1] is 1 for rows that the step looks up, and 0 for rows that it
+        leaves as they are. Their gradient is zero."""
+
+    def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
+        """Takes the step in place, on torch; the gradient's memory is overwritten."""
 
 
 class LazyAdam:
@@ -41,15 +45,28 @@ class LazyAdam:
             "steps": np.zeros((rows, 1), np.float32),
         }
 
-    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+    def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
         from keras import ops
 
-        steps = slots["steps"] + 1.0
-        moment = slots["moment"] + (gradient - slots["moment"]) * (1 - self._first)
-        velocity = slots["velocity"] + (ops.square(gradient) - slots["velocity"]) * (1 - self._second)
-        rate = self._rate * ops.sqrt(1 - self._second**steps) / (1 - self._first**steps)
-        moved = rows - moment * rate / (ops.sqrt(velocity) + self._least)
+        steps = slots["steps"] + read
+        moment = slots["moment"] + (gradient - slots["moment"]) * (read * (1 - self._first))
+        velocity = slots["velocity"] + (ops.square(gradient) - slots["velocity"]) * (read * (1 - self._second))
+        moved = rows - moment * self._rates(ops, steps, read) / (ops.sqrt(velocity) + self._least)
         return moved, {"moment": moment, "velocity": velocity, "steps": steps}
+
+    def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
+        import torch
+
+        moment, velocity, steps = slots["moment"], slots["velocity"], slots["steps"].add_(read)
+        moment.lerp_(gradient, read * (1 - self._first))
+        velocity.mul_(1 - read * (1 - self._second)).addcmul_(gradient, gradient, value=1 - self._second)
+        root = torch.sqrt(velocity, out=gradient).add_(self._least)
+        rows.addcdiv_(moment, root.div_(self._rates(torch, steps, read)), value=-1)  # a rate of 0 gives a quotient of 0
+
+    def _rates(self, library: Any, steps: Any, read: Any) -> Any:
+        """Returns each row's learning rate with its bias correction: 0 for rows that are not read."""
+        steps = library.maximum(steps, library.ones_like(steps))  # a row that no step has read has no correction
+        return library.sqrt(1 - self._second**steps) / (1 - self._first**steps) * (read * self._rate)
 
 
 class RowwiseAdagrad:
@@ -61,11 +78,15 @@ class RowwiseAdagrad:
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
         return {"squares": np.full((rows, 1), self._begin, np.float32)}
 
-    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+    def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
         from keras import ops
 
         squares = slots["squares"] + ops.mean(ops.square(gradient), axis=1, keepdims=True)
         return rows - gradient * (self._rate / (ops.sqrt(squares) + self._least)), {"squares": squares}
+
+    def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
+        squares = slots["squares"].add_(gradient.square().mean(1, keepdim=True))
+        rows.addcdiv_(gradient, squares.sqrt().add_(self._least), value=-self._rate)
 
 
 class Sgd:
@@ -77,8 +98,11 @@ class Sgd:
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
         return {}
 
-    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+    def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
         return rows - gradient * self._rate, {}
+
+    def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
+        rows.add_(gradient, alpha=-self._rate)
 
 
 _ROWS: Mapping[Name, Callable[[float], Rows]] = {"adam": LazyAdam, "adagrad": RowwiseAdagrad, "sgd": Sgd}

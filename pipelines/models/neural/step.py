@@ -1,11 +1,14 @@
 """A training step: looks rows up, differentiates with respect to them, and updates these rows and the network's weights.
 
-A step's cost follows from its batch: it reads and writes only the rows that the batch uses (`lookup`), in memory that changes in place.
+Of a large table a step reads and writes only the rows that its batch uses (`lookup`), so its cost follows from the batch. A small table is
+updated densely: in one pass, with marks that leave all other rows as they are. Both updates have the same results, up to the order of sums.
+Tables change in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +23,7 @@ from pipelines.models.neural.frameworks.protocol import Framework, Jit, MutableS
 from pipelines.models.neural.fused import FusedTable, fuse
 from pipelines.models.neural.lookup import FusedTableReader, steady
 from pipelines.models.neural.losses import Logistic, Loss
-from pipelines.models.neural.operations import KerasOperations, ServedOperations
+from pipelines.models.neural.operations import KerasOperations, ServedOperations, tiles_of
 from pipelines.models.neural.optimizers import Name, dense_of, rows_of
 from pipelines.models.neural.parted import ShardedOperations
 from pipelines.models.neural.precision import EQUAL, PrecisionCheck, compare
@@ -48,6 +51,8 @@ class StepOptions:
     penalty: float = 0.0
     """Weight in the loss of the squares of each row's looked-up vectors."""
     fused: bool = True
+    dense_factor: float = 4.0
+    """A table is updated densely if it has at most this many rows for each code of a batch."""
 
     @property
     def dtype(self) -> str | None:
@@ -85,6 +90,9 @@ class NeuralStep:
         self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
         self._dense_optimizer.build(list(self._dense.values()))
         self._differentiated = framework.differentiated(self._forward, list(self._dense.values()), how.jit)
+        self._update_table = framework.table_update(self._optimizer, how.jit)
+        self._tiles = {} if how.jit else tiles_of(network, architecture.features)
+        self._dense_tables: tuple[bool, ...] | None = None
         self._run: Callable[..., Any] | None = None
         self._own: Callable[..., Any] | None = None
         self._last: Codes = {}
@@ -137,7 +145,7 @@ class NeuralStep:
         """Returns the framework's logits of the served network."""
         from keras import ops
 
-        readings, numbers = self._inputs(columns)
+        readings, numbers = self._inputs(columns, dense=[True] * len(self._fused))
         if self._own is None:
             self._own = self._on.compiled(self._logits, (readings, numbers), self._mutable_state)
         logits = self._own(readings, numbers)
@@ -200,11 +208,20 @@ class NeuralStep:
     def _begun(self, fused: FusedTable) -> dict[str, Any]:
         return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
 
-    def _inputs(self, columns: Codes, rows: slice | None = None) -> tuple[Any, Any]:
+    def _are_dense(self, columns: Mapping[str, Any]) -> tuple[bool, ...]:
+        """Returns for each fused table whether it is updated densely. The first batch decides, because a compiled step is of one kind."""
+        if self._dense_tables is None:
+            codes = [sum(math.prod(columns[table.column].shape) for table in fused.tables) for fused in self._fused]
+            self._dense_tables = tuple(
+                fused.rows <= self.how.dense_factor * count for fused, count in zip(self._fused, codes, strict=True)
+            )
+        return self._dense_tables
+
+    def _inputs(self, columns: Codes, rows: slice | None = None, dense: Sequence[bool] | None = None) -> tuple[Any, Any]:
         """Returns only arrays, in tuples; for some rows, with places among the rows that the whole batch reads."""
         readings = []
-        for reader in self._readers:
-            reading = reader(columns) if rows is None else reader(columns).part(rows)
+        for reader, is_dense in zip(self._readers, dense or self._are_dense(columns), strict=True):
+            reading = reader(columns, is_dense) if rows is None else reader(columns, is_dense).part(rows)
             if self._on.steady:
                 reading = steady(reading)
             lists = tuple((column.places, column.segments, column.offsets, column.shares) for column in reading.lists)
@@ -243,11 +260,12 @@ class NeuralStep:
         return self._group.gathered(rows, self._share)
 
     def _learning(self) -> KerasOperations:
-        arguments = (self._dense, self._moving, self._chance, self.how.dtype)
+        arguments = (self._dense, self._moving, self._chance, self.how.dtype, self._tiles)
         return KerasOperations(*arguments) if self._group is None else ShardedOperations(*arguments, group=self._group, share=self._share)
 
     def _read(self, at: int, rows: Any) -> Any:
-        return self._on.gather(self._tables[at], rows)
+        """Returns the rows that the step reads: those of the reading, or the table itself."""
+        return self._tables[at] if is_dense(rows) else self._on.gather(self._tables[at], rows)
 
     def _looked_up(self, read: Any, readings: Any) -> tuple[list[Any], list[Any]]:
         """Returns blocks (per fused table the single columns' vectors, [columns, rows, width], and each list column's sums) and the
@@ -303,7 +321,7 @@ class NeuralStep:
         from keras import ops
 
         gradient, where = self._by_place(at, places, lists, gradients)
-        return self._on.summed(gradient, where, ops.shape(rows)[0])
+        return self._on.summed(gradient, where, self._fused[at].rows if is_dense(rows) else ops.shape(rows)[0])
 
     def _by_place(self, at: int, places: Any, lists: Any, gradients: Any) -> tuple[Any, Any]:
         """Returns the gradients of all lookups, and their places among the rows that were read."""
@@ -329,12 +347,24 @@ class NeuralStep:
             variable.assign(_new_if_sound(sound, variable.value, previous))
 
     def _update(self, at: int, rows: Any, values: Any, gradient: Any, sound: Any) -> None:
+        from keras import ops
+
         slots = self._slots[at]
+        if is_dense(rows):
+            if sound is not None:
+                rows, gradient = rows * ops.cast(sound, "float32"), ops.where(sound, gradient, ops.zeros_like(gradient))
+            self._update_table(self._tables[at], gradient, slots, rows)
+            return
         slot_rows = {name: self._on.gather(slot, rows) for name, slot in slots.items()}
         moved, after = self._optimizer.step(values, gradient, slot_rows)
         self._on.scatter(self._tables[at], rows, _new_if_sound(sound, moved, values))
         for name, slot in slots.items():
             self._on.scatter(slot, rows, _new_if_sound(sound, after[name], slot_rows[name]))
+
+
+def is_dense(rows: Any) -> bool:
+    """Whether the rows of a reading are marks of a whole table's rows."""
+    return len(rows.shape) == 2
 
 
 def _new_if_sound(sound: Any, new: Any, old: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks.protocol import Jit, MutableState, Name, Pure, Tensor
+from pipelines.models.neural.frameworks.protocol import Jit, MutableState, Name, Pure, TableUpdate, Tensor
+from pipelines.models.neural.optimizers import Rows
 from pipelines.models.runtime import load_torch
 
 
@@ -41,6 +42,10 @@ class Torch:
 
     def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
         table.index_copy_(0, places.long(), rows)
+
+    def table_update(self, optimizer: Rows, jit: Jit) -> TableUpdate:
+        update: TableUpdate = self._torch.compile(optimizer.move, dynamic=False) if jit else optimizer.move
+        return update
 
     def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
         return self._torch.nn.functional.embedding_bag(places, rows, offsets, mode="sum", include_last_offset=True)
