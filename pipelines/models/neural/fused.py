@@ -1,6 +1,7 @@
 """Joins tables of the same width into one table: a column's code is a row after the rows of the columns before.
 
-So a batch reads and writes once for each width, not once for each column.
+So a batch reads and writes once for each width, not once for each column. A small table stays alone and is updated densely: in one pass over
+all its rows, which costs less than to find, gather and scatter the rows of a batch.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ from pipelines.models.neural.architecture import table_path
 from pipelines.models.tables import Table
 
 
+DENSE_FACTOR = 4
+"""A table is updated densely if it has at most this many rows for each code of a batch."""
+
+
 @dataclass(frozen=True)
 class FusedTable:
     tables: tuple[Table, ...]
+    dense: bool = False
 
     @property
     def width(self) -> int:
@@ -55,9 +61,10 @@ class FusedTable:
         return {table_path(table): rows[start : start + table.cardinality] for table, start in zip(self.tables, starts, strict=True)}
 
 
-def fuse(tables: Sequence[Table], apart: bool = False) -> tuple[FusedTable, ...]:
-    """Fuses tables by width, in their order; with `apart` each table stays alone."""
-    by_width: dict[int, list[Table]] = {}
+def fuse(tables: Sequence[Table], batch_rows: int = 0, apart: bool = False) -> tuple[FusedTable, ...]:
+    """Fuses tables by width, in their order; with `apart` each table stays alone, as those do that batches of so many rows update densely."""
+    by_width: dict[tuple[int, bool], list[Table]] = {}
     for number, table in enumerate(tables):
-        by_width.setdefault(number if apart else table.width, []).append(table)
-    return tuple(FusedTable(tuple(some)) for some in by_width.values())
+        dense = table.cardinality <= DENSE_FACTOR * batch_rows * (table.length or 1)
+        by_width.setdefault((number if apart or dense else table.width, dense), []).append(table)
+    return tuple(FusedTable(tuple(some), dense) for (_, dense), some in by_width.items())

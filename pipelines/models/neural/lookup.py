@@ -82,12 +82,12 @@ class FusedTableReader:
         self.fused = fused
         self._last: Ints | None = None
 
-    def __call__(self, columns: Codes, whole: bool = False) -> Reading:
-        """Reads the distinct rows of the batch; with `whole` all rows of the table, so that codes are places."""
+    def __call__(self, columns: Codes, dense: bool = False) -> Reading:
+        """Reads the distinct rows of the batch; of a dense table, or with `dense`, all rows, so that codes are places."""
         single = [codes_of(columns, table) + start for table, start in self._starts(self.fused.single)]
         list_values = [(table, *values_of(codes_of(columns, table), start)) for table, start in self._starts(self.fused.lists)]
         codes = np.concatenate([*single, *(values for _, values, _ in list_values)])
-        rows, places = (self._marked(codes), codes) if whole else self._distinct(codes)
+        rows, places = (self._marked(codes), codes) if dense or self.fused.dense else self._distinct(codes)
         at = sum(map(len, single))
         lists = []
         for table, values, lengths in list_values:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ MOMENTUM = 0.9
 
 
 Tiles = Mapping[int, tuple[int, ...]]
-"""By width, where the parts of a vector begin."""
+"""By width, the widths of the parts of a vector."""
 
 
 class KerasOperations(Operations):
@@ -26,9 +28,10 @@ class KerasOperations(Operations):
     def __init__(
         self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None, tiles: Tiles | None = None
     ) -> None:
-        from keras import ops
+        from keras import config, ops
 
         super().__init__(ops, weights)
+        self._torch = importlib.import_module("torch") if config.backend() == "torch" else None
         self._moving, self._chance, self._half = moving, chance, half
         self._tiles, self._cut = tiles or {}, dict[int, tuple[Any, dict[int, Any]]]()
         self.moved: dict[str, Any] = {}
@@ -37,12 +40,16 @@ class KerasOperations(Operations):
         value = self._weights[path]
         return self._arrays.cast(value, self._half) if self._half else value
 
+    def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
+        return super().dense(rows, kernel, bias) if self._torch is None else self._torch.addmm(bias, rows, kernel)
+
     def part(self, rows: Any, start: int, stop: int) -> Any:
-        starts = self._tiles.get(rows.shape[1])
-        if starts is None:
+        sizes = self._tiles.get(rows.shape[1])
+        if sizes is None:
             return rows[:, start:stop]
         if id(rows) not in self._cut:
-            parts = self._arrays.split(rows, starts[1:], axis=1)
+            starts = [*accumulate(sizes[:-1], initial=0)]
+            parts = self._arrays.split(rows, starts[1:], axis=1) if self._torch is None else rows.split(sizes, 1)
             self._cut[id(rows)] = rows, dict(zip(starts, parts, strict=True))  # the reference keeps the id unique
         return self._cut[id(rows)][1][start]
 
@@ -94,7 +101,7 @@ def tiles_of(network: Network, features: Mapping[str, int]) -> Tiles:
         ways_by_width.setdefault(widths[name], set()).add(tuple(sorted(cut)))
     tiled = {width: ways.pop() for width, ways in ways_by_width.items() if len(ways) == 1}
     return {
-        width: tuple(start for start, _ in way)
+        width: tuple(stop - start for start, stop in way)
         for width, way in tiled.items()
         if [0, *(stop for _, stop in way)] == [*(start for start, _ in way), width]
     }

@@ -6,7 +6,6 @@ Of a table that is updated densely no row has to be found, and every shape is fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural.fused import FusedTable
 from pipelines.models.neural.network import Dropout
-from pipelines.models.neural.on_torch import TorchDeviceOperations, move, seed_device, unscale
+from pipelines.models.neural.on_torch import TorchDeviceOperations, seed_device, unscale
 from pipelines.models.neural.operations import KerasOperations, ServedOperations
 from pipelines.models.neural.scaling import LossScaling
 from pipelines.models.neural.step import NeuralStep
@@ -68,7 +67,7 @@ class ResidentStep(NeuralStep):
 
         dtype = self.how.dtype if half else None
         with torch.no_grad():
-            readings, numbers = self._inputs(columns, dense=[True] * len(self._fused))
+            readings, numbers = self._inputs(columns, dense=True)
             features = self._features(*self._looked_up(self._tables, readings), numbers)
             inputs = {name: ops.cast(feature, dtype) for name, feature in features.items()} if dtype else features
             return self.architecture.network.apply(ServedOperations(self._dense, self._moving, None, dtype), inputs)[:, 0].float()
@@ -97,10 +96,8 @@ class ResidentStep(NeuralStep):
     def _learning(self) -> KerasOperations:
         return TorchDeviceOperations(self._dense, self._moving, None, self.how.dtype, self._tiles)
 
-    def _inputs(
-        self, columns: Mapping[str, Any], rows: slice | None = None, dense: Sequence[bool] | None = None
-    ) -> tuple[Any, Any]:
-        readings = map(self._reading, self._fused, repeat(columns), dense or self._are_dense(columns))
+    def _inputs(self, columns: Mapping[str, Any], rows: slice | None = None, dense: bool = False) -> tuple[Any, Any]:
+        readings = (self._reading(fused, columns, dense or fused.dense) for fused in self._fused)
         return tuple(readings), {name: columns[name] for name, _ in self.architecture.numbers}
 
     def _reading(self, fused: FusedTable, columns: Mapping[str, Tensor], dense: bool) -> Any:
@@ -121,9 +118,6 @@ class ResidentStep(NeuralStep):
     def _unscaled(self, scale: LossScaling, loss: Any, by_row: Any, by_weight: Any) -> tuple[Any, Any, Any, Any]:
         sound = unscale([*by_row, *by_weight], scale.variables[0].value)
         return scale.unscaled([loss])[0], by_row, by_weight, sound
-
-    def _update_dense(self, gradients: Any, sound: Any) -> None:
-        move(self.how.optimizer, self._dense_optimizer, self.how.learning_rate, gradients, list(self._dense.values()), sound)
 
 
 def _values(codes: Tensor, start: int, pooling: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:

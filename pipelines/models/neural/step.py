@@ -7,8 +7,7 @@ Tables change in place.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from pipelines.models.neural.frameworks.protocol import Framework, Jit, MutableS
 from pipelines.models.neural.fused import FusedTable, fuse
 from pipelines.models.neural.lookup import FusedTableReader, steady
 from pipelines.models.neural.losses import Logistic, Loss
+from pipelines.models.neural.on_torch import move
 from pipelines.models.neural.operations import KerasOperations, ServedOperations, tiles_of
 from pipelines.models.neural.optimizers import Name, dense_of, rows_of
 from pipelines.models.neural.parted import ShardedOperations
@@ -51,8 +51,8 @@ class StepOptions:
     penalty: float = 0.0
     """Weight in the loss of the squares of each row's looked-up vectors."""
     fused: bool = True
-    dense_factor: float = 4.0
-    """A table is updated densely if it has at most this many rows for each code of a batch."""
+    batch_rows: int = 8_192
+    """Rows of a batch, by which a step chooses the tables that it updates densely; with 0 it updates none densely."""
 
     @property
     def dtype(self) -> str | None:
@@ -92,7 +92,6 @@ class NeuralStep:
         self._differentiated = framework.differentiated(self._forward, list(self._dense.values()), how.jit)
         self._update_table = framework.table_update(self._optimizer, how.jit)
         self._tiles = {} if how.jit else tiles_of(network, architecture.features)
-        self._dense_tables: tuple[bool, ...] | None = None
         self._run: Callable[..., Any] | None = None
         self._own: Callable[..., Any] | None = None
         self._last: Codes = {}
@@ -101,7 +100,7 @@ class NeuralStep:
             group.broadcast(self._all())
 
     def _begin_tables(self, weights: Weights) -> None:
-        self._fused = fuse(self.architecture.tables, apart=not self.how.fused)
+        self._fused = fuse(self.architecture.tables, self.how.batch_rows, apart=not self.how.fused)
         self._readers = [FusedTableReader(fused) for fused in self._fused]
         self._tables = [self._on.table(fused.joined(weights)) for fused in self._fused]
         self._slots = [self._begun(fused) for fused in self._fused]
@@ -145,7 +144,7 @@ class NeuralStep:
         """Returns the framework's logits of the served network."""
         from keras import ops
 
-        readings, numbers = self._inputs(columns, dense=[True] * len(self._fused))
+        readings, numbers = self._inputs(columns, dense=True)
         if self._own is None:
             self._own = self._on.compiled(self._logits, (readings, numbers), self._mutable_state)
         logits = self._own(readings, numbers)
@@ -208,20 +207,12 @@ class NeuralStep:
     def _begun(self, fused: FusedTable) -> dict[str, Any]:
         return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
 
-    def _are_dense(self, columns: Mapping[str, Any]) -> tuple[bool, ...]:
-        """Returns for each fused table whether it is updated densely. The first batch decides, because a compiled step is of one kind."""
-        if self._dense_tables is None:
-            codes = [sum(math.prod(columns[table.column].shape) for table in fused.tables) for fused in self._fused]
-            self._dense_tables = tuple(
-                fused.rows <= self.how.dense_factor * count for fused, count in zip(self._fused, codes, strict=True)
-            )
-        return self._dense_tables
-
-    def _inputs(self, columns: Codes, rows: slice | None = None, dense: Sequence[bool] | None = None) -> tuple[Any, Any]:
-        """Returns only arrays, in tuples; for some rows, with places among the rows that the whole batch reads."""
+    def _inputs(self, columns: Codes, rows: slice | None = None, dense: bool = False) -> tuple[Any, Any]:
+        """Returns only arrays, in tuples; for some rows, with places among the rows that the whole batch reads. With `dense` all tables are
+        read whole."""
         readings = []
-        for reader, is_dense in zip(self._readers, dense or self._are_dense(columns), strict=True):
-            reading = reader(columns, is_dense) if rows is None else reader(columns, is_dense).part(rows)
+        for reader in self._readers:
+            reading = reader(columns, dense) if rows is None else reader(columns, dense).part(rows)
             if self._on.steady:
                 reading = steady(reading)
             lists = tuple((column.places, column.segments, column.offsets, column.shares) for column in reading.lists)
@@ -340,6 +331,9 @@ class NeuralStep:
     def _update_dense(self, gradients: Any, sound: Any) -> None:
         from keras import ops
 
+        if self.name == "torch":
+            move(self.how.optimizer, self._dense_optimizer, self.how.learning_rate, gradients, list(self._dense.values()), sound)
+            return
         variables = [*self._dense.values(), *self._dense_optimizer.variables]
         before = [] if sound is None else [ops.copy(variable.value) for variable in variables]
         self._dense_optimizer.apply(gradients, list(self._dense.values()))

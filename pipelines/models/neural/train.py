@@ -47,13 +47,12 @@ def train_neural(
 ) -> Fitted:
     """Trains the model. `params` is None if the loss compares a batch's positives with each other. `penalty` is the weight of the squares
     of looked-up vectors in the loss. `first` gives the first weights of a run without a parent."""
-    report_sizes(architecture.tables, task.log)
     group = None if task.rank is None else Group(task.rank)
     negatives, verified = (0, False) if params is None else (params.negatives, params.verified)
     wants = TrainingRequest(
         negatives, verified, architecture.widths, architecture.lookups, architecture.size, in_batch=params is None, resident=not loss.of
     )
-    done = run(task, wants, lambda: _begin_step(task, architecture, penalty, loss, first, group), ALONE if group is None else group)
+    done = run(task, wants, lambda size: _begin_step(task, architecture, how(task.model.train, penalty, size), loss, first, group), ALONE if group is None else group)
     done.step.check_same()
     weights = done.step.weights()
     compared = done.step.compare()
@@ -64,7 +63,7 @@ def train_neural(
         if not group.leads:
             raise PartDone
     metrics = done.metrics | {"train.parameters": float(architecture.parameters)}
-    facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables)} | done.facts
+    facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables, done.size.size)} | done.facts
     if group is not None:
         several = {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent, "shard": task.model.train.shard}
         facts |= {"processes": several}
@@ -75,9 +74,10 @@ def train_neural(
 
 
 def _begin_step(
-    task: Task, architecture: Architecture, penalty: float, loss: Loss, first: Callable[[], Weights] | None, group: Group | None
+    task: Task, architecture: Architecture, options: StepOptions, loss: Loss, first: Callable[[], Weights] | None, group: Group | None
 ) -> NeuralStep:
     train = task.model.train
+    report_sizes(architecture.tables, options.batch_rows, task.log)
     task.log.info("framework: starting framework=%s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
     framework = load_framework(task.model.framework)
     if train.compile and (missing := framework.missing_compiler(train.compile)):
@@ -94,12 +94,12 @@ def _begin_step(
         layers_alone = follows or not has_tables
         weights = begin_layers(architecture, train.seed) if layers_alone else first_weights(task, architecture, first)
         apartness = Apartness(train.shard, has_tables, task.rows.parent)
-        apart = ShardedStep(framework, architecture, weights, how(train, penalty), loss, group, apartness)
+        apart = ShardedStep(framework, architecture, weights, options, loss, group, apartness)
         task.log.info("tables: sharded shard=%s mb=%.1f of=%.1f", train.shard, apart.bytes_here / 1e6, _bytes(architecture.tables) / 1e6)
         return apart
     weights = begin(architecture, train.seed) if follows else first_weights(task, architecture, first)
     kind = ResidentStep if train.resident else NeuralStep
-    return kind(framework, architecture, weights, how(train, penalty), loss, group)
+    return kind(framework, architecture, weights, options, loss, group)
 
 
 def check_parted(training: Training, architecture: Architecture, loss: Loss) -> None:
@@ -117,7 +117,7 @@ def first_weights(task: Task, architecture: Architecture, first: Callable[[], We
     return begin(architecture, task.model.train.seed)
 
 
-def how(training: Training, penalty: float) -> StepOptions:
+def how(training: Training, penalty: float, batch_rows: int) -> StepOptions:
     return StepOptions(
         training.optimizer,
         training.learning_rate,
@@ -127,6 +127,7 @@ def how(training: Training, penalty: float) -> StepOptions:
         scale=training.loss_scale if isinstance(training.loss_scale, float) else None,
         jit=training.compile,
         penalty=penalty,
+        batch_rows=batch_rows,
     )
 
 
@@ -134,17 +135,20 @@ def _bytes(tables: Sequence[Table]) -> int:
     return sum(table.size for table in tables)
 
 
-def sizes(tables: Sequence[Table]) -> dict[str, Any]:
-    """Returns the sizes of all tables in memory."""
-    fused = [{"columns": [table.column for table in some.tables], "rows": some.rows, "width": some.width} for some in fuse(tables)]
+def sizes(tables: Sequence[Table], batch_rows: int) -> dict[str, Any]:
+    """Returns the sizes of all tables in memory, as a step with batches of so many rows holds them."""
+    fused = [
+        {"columns": [table.column for table in some.tables], "rows": some.rows, "width": some.width, "dense": some.dense}
+        for some in fuse(tables, batch_rows)
+    ]
     return {"bytes": _bytes(tables), "bytes_per_row": sum(table.lookup for table in tables), "fused": fused}
 
 
-def report_sizes(tables: Sequence[Table], log: logging.Logger) -> None:
+def report_sizes(tables: Sequence[Table], batch_rows: int, log: logging.Logger) -> None:
     for table in tables:
         sizes_of_table = table.column, table.cardinality, table.width, table.size / 1e6, table.pooling, table.length
         log.info("table: sized table=%s rows=%d width=%d mb=%.1f pooling=%s length=%s", *sizes_of_table)
-    summary = sizes(tables)
+    summary = sizes(tables, batch_rows)
     for some in summary["fused"]:
         if len(some["columns"]) > 1:
             log.info("tables: fused tables=%s rows=%d width=%d", ",".join(some["columns"]), some["rows"], some["width"])
