@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class Case:
     def batches(self, count: int) -> Iterator[TrainingBatch]:
         random = np.random.default_rng(self.seed)
         for _ in range(count):
-            columns = {}
+            columns = dict[str, NDArray[Any]]()
             for table in self.tables:
                 shape = (self.batch,) if table.length is None else (self.batch, table.length)
                 codes = (table.cardinality * random.random(shape) ** 3).astype(np.int32)

@@ -46,7 +46,8 @@ NEVER = -1e9
 def architecture_of(case: Case) -> Architecture:
     numbers = tuple((name, None) for name in case.number_names)
     if case.family == "neumf":
-        return neumf.architecture_of(*case.tables, NeumfParams(width=case.product, layers=case.layers))
+        user, item = case.tables
+        return neumf.architecture_of(user, item, NeumfParams(width=case.product, layers=case.layers))
     if case.family == "two_tower":
         sides = ("user", *case.number_names), ("item", "genres")
         return two_tower.architecture_of(case.tables, numbers, sides, TwoTowerParams(layers=case.layers))
@@ -65,7 +66,9 @@ def _chances(case: Case) -> Any:
 def eyas(case: Case, framework: Name) -> Step:
     architecture = architecture_of(case)
     loss = InBatch("user_vector", "item_vector", "item", _chances(case)) if case.family == "two_tower" else LOGISTIC
-    return NeuralStep(load_framework(framework), architecture, begin(architecture, 1), StepOptions(learning_rate=RATE), loss)
+    return NeuralStep(
+        load_framework(framework), architecture, begin(architecture, 1), StepOptions(learning_rate=RATE, batch_rows=case.batch), loss
+    )
 
 
 def keras_model(case: Case) -> Any:
@@ -74,7 +77,9 @@ def keras_model(case: Case) -> Any:
     from keras import layers, ops
 
     inputs = {name: keras.Input((), dtype="float32", name=name) for name in case.number_names}
-    inputs |= {table.column: keras.Input((table.length,) if table.length else (), dtype="int32", name=table.column) for table in case.tables}
+    inputs |= {
+        table.column: keras.Input((table.length,) if table.length else (), dtype="int32", name=table.column) for table in case.tables
+    }
     numbers = [ops.expand_dims(inputs[name], 1) for name in case.number_names]
 
     def embedded(table: Table, width: int) -> Any:

@@ -1,7 +1,7 @@
 """Joins tables of the same width into one table: a column's code is a row after the rows of the columns before.
 
-So a batch reads and writes once for each width, not once for each column. A small table stays alone and is updated densely: in one pass over
-all its rows, which costs less than to find, gather and scatter the rows of a batch.
+So a batch reads and writes once for each width, not once for each column. A small table stays alone and is updated densely: a pass over all
+its rows costs less than to find, gather and scatter the rows of a batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from pipelines.models.neural.architecture import table_path
 from pipelines.models.tables import Table
-
 
 DENSE_FACTOR = 4
 """A table is updated densely if it has at most this many rows for each code of a batch."""
@@ -62,7 +61,7 @@ class FusedTable:
 
 
 def fuse(tables: Sequence[Table], batch_rows: int = 0, apart: bool = False) -> tuple[FusedTable, ...]:
-    """Fuses tables by width, in their order; with `apart` each table stays alone, as those do that batches of so many rows update densely."""
+    """Fuses tables by width, in their order; with `apart` each table stays alone, as small tables do (for batches of so many rows)."""
     by_width: dict[tuple[int, bool], list[Table]] = {}
     for number, table in enumerate(tables):
         dense = table.cardinality <= DENSE_FACTOR * batch_rows * (table.length or 1)

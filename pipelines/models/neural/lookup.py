@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class ColumnList:
 
 @dataclass(frozen=True)
 class Reading:
-    rows: Ints | Floats
+    rows: NDArray[Any]
     """Rows of the fused table, each once; or, where the whole table is read, [rows of the table, 1]: 1 for rows of the batch, else 0."""
     places: Ints
     """[columns, batch rows]: places for the columns with one code per row."""
@@ -60,7 +61,7 @@ class Reading:
 
 def steady(reading: Reading) -> Reading:
     """Pads to a size that most batches of this many rows have, with places out of range."""
-    rows = _filled(reading.rows) if reading.rows.ndim == 1 else reading.rows
+    rows = reading.rows if reading.rows.ndim == 2 else _filled(reading.rows)
     return Reading(rows, reading.places, tuple(map(_steady, reading.lists)))
 
 
@@ -68,7 +69,7 @@ def _steady(column: ColumnList) -> ColumnList:
     return ColumnList(_filled(column.places), _filled(column.segments), column.offsets, column.shares)
 
 
-def _filled(places: Ints) -> Ints:
+def _filled(places: NDArray[Any]) -> NDArray[Any]:
     count = len(places)
     step = max(LEAST, 1 << max(0, count.bit_length() - 3))  # at most a quarter is padding
     missing = -count % step

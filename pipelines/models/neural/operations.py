@@ -41,7 +41,10 @@ class KerasOperations(Operations):
         return self._arrays.cast(value, self._half) if self._half else value
 
     def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
-        return super().dense(rows, kernel, bias) if self._torch is None else self._torch.addmm(bias, rows, kernel)
+        """On torch the product takes the layout of its own layers, in which its kernels are fastest."""
+        if self._torch is None:
+            return super().dense(rows, kernel, bias)
+        return self._torch.nn.functional.linear(rows, self._arrays.transpose(kernel).contiguous(), bias)
 
     def part(self, rows: Any, start: int, stop: int) -> Any:
         sizes = self._tiles.get(rows.shape[1])

@@ -14,7 +14,15 @@ from pipelines.training.group import Group, RankRows
 
 class ShardedOperations(KerasOperations):
     def __init__(
-        self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None, tiles: Tiles, *, group: Group, share: RankRows
+        self,
+        weights: Mapping[str, Any],
+        moving: Mapping[str, Any],
+        chance: Any,
+        half: str | None,
+        tiles: Tiles,
+        *,
+        group: Group,
+        share: RankRows,
     ) -> None:
         super().__init__(weights, moving, chance, half, tiles)
         self._group, self._share = group, share

@@ -10,7 +10,7 @@ from pipelines.arrays import read_arrays
 from pipelines.models.family import Fitted, Task
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
-from pipelines.models.neural.fused import fuse
+from pipelines.models.neural.fused import DENSE_FACTOR, fuse
 from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import Norm
@@ -52,7 +52,13 @@ def train_neural(
     wants = TrainingRequest(
         negatives, verified, architecture.widths, architecture.lookups, architecture.size, in_batch=params is None, resident=not loss.of
     )
-    done = run(task, wants, lambda size: _begin_step(task, architecture, how(task.model.train, penalty, size), loss, first, group), ALONE if group is None else group)
+
+    def begin_step(batch_rows: int) -> NeuralStep:
+        if group is not None:
+            batch_rows //= DENSE_FACTOR  # ranks send gradients of whole tables: no more rows than a batch has codes
+        return _begin_step(task, architecture, how(task.model.train, penalty, batch_rows), loss, first, group)
+
+    done = run(task, wants, begin_step, ALONE if group is None else group)
     done.step.check_same()
     weights = done.step.weights()
     compared = done.step.compare()
@@ -63,7 +69,7 @@ def train_neural(
         if not group.leads:
             raise PartDone
     metrics = done.metrics | {"train.parameters": float(architecture.parameters)}
-    facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables, done.size.size)} | done.facts
+    facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables, done.step.how.batch_rows)} | done.facts
     if group is not None:
         several = {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent, "shard": task.model.train.shard}
         facts |= {"processes": several}
@@ -117,7 +123,7 @@ def first_weights(task: Task, architecture: Architecture, first: Callable[[], We
     return begin(architecture, task.model.train.seed)
 
 
-def how(training: Training, penalty: float, batch_rows: int) -> StepOptions:
+def how(training: Training, penalty: float, batch_rows: int = 0) -> StepOptions:
     return StepOptions(
         training.optimizer,
         training.learning_rate,

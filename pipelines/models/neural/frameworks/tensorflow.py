@@ -12,6 +12,9 @@ from pipelines.models.neural.frameworks.protocol import Jit, MutableState, Name,
 from pipelines.models.neural.optimizers import Rows
 from pipelines.models.runtime import load_keras
 
+COMPILED = 1 << 16
+"""Numbers of a table from which the compiler pays."""
+
 
 class TensorFlow:
     """Implements Framework."""
@@ -38,9 +41,11 @@ class TensorFlow:
         table.scatter_update(self._tf.IndexedSlices(rows, places))
 
     def table_update(self, optimizer: Rows, jit: Jit) -> TableUpdate:
-        step = self._tf.function(optimizer.step, jit_compile=True, autograph=False)
+        """Returns an update that is compiled for tables of some size: then it passes over the table once."""
+        compiled = self._tf.function(optimizer.step, jit_compile=True, autograph=False)
 
         def update(table: Tensor, gradient: Tensor, slots: Mapping[str, Tensor], read: Tensor) -> None:
+            step = compiled if table.shape.num_elements() >= COMPILED else optimizer.step
             moved, after = step(table.value(), gradient, {name: slot.value() for name, slot in slots.items()}, read)
             table.assign(moved)
             for name, slot in slots.items():
