@@ -21,6 +21,11 @@ Tensor = Any
 class TorchDeviceOperations(KerasOperations):
     """Operations with the device's own random generator."""
 
+    def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
+        import torch
+
+        return torch.addmm(bias, rows, kernel)
+
     def dropout(self, rows: Any, rate: float) -> Any:
         from torch.nn.functional import dropout
 

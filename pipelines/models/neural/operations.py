@@ -41,8 +41,8 @@ class KerasOperations(Operations):
         return self._arrays.cast(value, self._half) if self._half else value
 
     def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
-        """On torch the product takes the layout of its own layers, in which its kernels are fastest."""
-        if self._torch is None:
+        """In float32 on torch, the product takes the layout of torch's own layers, in which its kernels are fastest."""
+        if self._torch is None or self._half:
             return super().dense(rows, kernel, bias)
         return self._torch.nn.functional.linear(rows, self._arrays.transpose(kernel).contiguous(), bias)
 
