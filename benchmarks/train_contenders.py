@@ -52,6 +52,7 @@ def _eyas(framework: Name, *switches: str) -> Contender:
     def train(case: Case, batches: Sequence[TrainingBatch], steps: int) -> Result:
         from pipelines.models import mlp, neumf
         from pipelines.models.neural.frameworks import load_framework
+        from pipelines.models.neural.fused import HOST_FACTOR
         from pipelines.models.neural.step import NeuralStep, StepOptions
         from pipelines.models.neural.weights import begin
         from shared.contracts.families import MlpParams, NeumfParams
@@ -61,7 +62,7 @@ def _eyas(framework: Name, *switches: str) -> Contender:
             architecture = neumf.architecture_of(user, item, NeumfParams(width=case.product, layers=case.layers))
         else:
             architecture = mlp.architecture_of(case.tables, MlpParams(layers=case.layers))
-        how = StepOptions(learning_rate=RATE, batch_rows=case.batch, **options)
+        how = StepOptions(learning_rate=RATE, dense_rows=HOST_FACTOR * case.batch, **options)
         return _timed(NeuralStep(load_framework(framework), architecture, begin(architecture, 1), how), batches, steps)
 
     return Contender(", ".join([f"eyas on {framework}", *switches]), framework, train)

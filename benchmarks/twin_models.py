@@ -27,6 +27,7 @@ from pipelines.models import dlrm, mlp, neumf, two_tower, wide_deep
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.frameworks.protocol import Name
+from pipelines.models.neural.fused import HOST_FACTOR
 from pipelines.models.neural.losses import InBatch, log_chances
 from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 from pipelines.models.neural.weights import begin
@@ -66,9 +67,8 @@ def _chances(case: Case) -> Any:
 def eyas(case: Case, framework: Name) -> Step:
     architecture = architecture_of(case)
     loss = InBatch("user_vector", "item_vector", "item", _chances(case)) if case.family == "two_tower" else LOGISTIC
-    return NeuralStep(
-        load_framework(framework), architecture, begin(architecture, 1), StepOptions(learning_rate=RATE, batch_rows=case.batch), loss
-    )
+    how = StepOptions(learning_rate=RATE, dense_rows=HOST_FACTOR * case.batch)
+    return NeuralStep(load_framework(framework), architecture, begin(architecture, 1), how, loss)
 
 
 def keras_model(case: Case) -> Any:

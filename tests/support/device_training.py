@@ -44,7 +44,7 @@ def _first_steps(framework: Any, variant: str) -> dict[str, Any]:
             framework,
             architecture,
             begin(architecture, 7),
-            StepOptions(learning_rate=0.02, batch_rows=whole, **neural_model.VARIANTS[variant]),
+            StepOptions(learning_rate=0.02, dense_rows=whole, **neural_model.VARIANTS[variant]),
         )
         give = (lambda one: one) if which == "host" else _there
         losses = [float(step(give(_batch(seed)))) for seed in range(6)]
@@ -88,7 +88,7 @@ def _asked(framework: Any) -> dict[str, Any]:
         "dynamic": float16,
         "fixed": {**float16, "scale": 8.0},
     }
-    for which, how in {**ways, "distinct": {"batch_rows": 0}}.items():
+    for which, how in {**ways, "distinct": {"dense_rows": 0}}.items():
         step, one = _step(framework, **how), _pairs(1)
         step(one)
         counted = count_work(lambda step=step, one=one: step(one))  # type: ignore[misc]

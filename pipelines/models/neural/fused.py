@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pipelines.models.neural.architecture import table_path
 from pipelines.models.tables import Table
 
-DENSE_FACTOR = 4
-"""A table is updated densely if it has at most this many rows for each code of a batch."""
+HOST_FACTOR, DEVICE_FACTOR, GROUP_FACTOR = 2, 4, 1
+"""Most rows of a dense table for each code of a batch: where the host finds distinct rows, where a device does and waits for itself, and
+where several processes send each other the gradients of whole tables."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ class FusedTable:
         return {table_path(table): rows[start : start + table.cardinality] for table, start in zip(self.tables, starts, strict=True)}
 
 
-def fuse(tables: Sequence[Table], batch_rows: int = 0, apart: bool = False) -> tuple[FusedTable, ...]:
-    """Fuses tables by width, in their order; with `apart` each table stays alone, as small tables do (for batches of so many rows)."""
+def fuse(tables: Sequence[Table], dense_rows: int = 0, apart: bool = False) -> tuple[FusedTable, ...]:
+    """Fuses tables by width, in their order; with `apart` each table stays alone, as small tables do: `dense_rows` for one code per row."""
     by_width: dict[tuple[int, bool], list[Table]] = {}
     for number, table in enumerate(tables):
-        dense = table.cardinality <= DENSE_FACTOR * batch_rows * (table.length or 1)
+        dense = table.cardinality <= dense_rows * (table.length or 1)
         by_width.setdefault((number if apart or dense else table.width, dense), []).append(table)
     return tuple(FusedTable(tuple(some), dense) for (_, dense), some in by_width.items())

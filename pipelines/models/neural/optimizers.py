@@ -9,6 +9,7 @@ cost of a pass over the table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
@@ -66,7 +67,8 @@ class LazyAdam:
     def _rates(self, library: Any, steps: Any, read: Any) -> Any:
         """Returns each row's learning rate with its bias correction: 0 for rows that are not read."""
         steps = library.maximum(steps, library.ones_like(steps))  # a row that no step has read has no correction
-        return library.sqrt(1 - self._second**steps) / (1 - self._first**steps) * (read * self._rate)
+        first, second = (-library.expm1(steps * math.log(share)) for share in (self._first, self._second))  # 1 - share**steps, but faster
+        return library.sqrt(second) / first * (read * self._rate)
 
 
 class RowwiseAdagrad:

@@ -51,8 +51,8 @@ class StepOptions:
     penalty: float = 0.0
     """Weight in the loss of the squares of each row's looked-up vectors."""
     fused: bool = True
-    batch_rows: int = 8_192
-    """Rows of a batch, by which a step chooses the tables that it updates densely; with 0 it updates none densely."""
+    dense_rows: int = 16_384
+    """A table is updated densely if it has at most this many rows for each code that a batch's row has of it."""
 
     @property
     def dtype(self) -> str | None:
@@ -100,7 +100,7 @@ class NeuralStep:
             group.broadcast(self._all())
 
     def _begin_tables(self, weights: Weights) -> None:
-        self._fused = fuse(self.architecture.tables, self.how.batch_rows, apart=not self.how.fused)
+        self._fused = fuse(self.architecture.tables, self.how.dense_rows, apart=not self.how.fused)
         self._readers = [FusedTableReader(fused) for fused in self._fused]
         self._tables = [self._on.table(fused.joined(weights)) for fused in self._fused]
         self._slots = [self._begun(fused) for fused in self._fused]

@@ -10,7 +10,7 @@ from pipelines.arrays import read_arrays
 from pipelines.models.family import Fitted, Task
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
-from pipelines.models.neural.fused import DENSE_FACTOR, fuse
+from pipelines.models.neural.fused import DEVICE_FACTOR, GROUP_FACTOR, HOST_FACTOR, fuse
 from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import Norm
@@ -54,9 +54,8 @@ def train_neural(
     )
 
     def begin_step(batch_rows: int) -> NeuralStep:
-        if group is not None:
-            batch_rows //= DENSE_FACTOR  # ranks send gradients of whole tables: no more rows than a batch has codes
-        return _begin_step(task, architecture, how(task.model.train, penalty, batch_rows), loss, first, group)
+        factor = GROUP_FACTOR if group is not None else DEVICE_FACTOR if task.model.train.resident else HOST_FACTOR
+        return _begin_step(task, architecture, how(task.model.train, penalty, factor * batch_rows), loss, first, group)
 
     done = run(task, wants, begin_step, ALONE if group is None else group)
     done.step.check_same()
@@ -69,7 +68,7 @@ def train_neural(
         if not group.leads:
             raise PartDone
     metrics = done.metrics | {"train.parameters": float(architecture.parameters)}
-    facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables, done.step.how.batch_rows)} | done.facts
+    facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables, done.step.how.dense_rows)} | done.facts
     if group is not None:
         several = {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent, "shard": task.model.train.shard}
         facts |= {"processes": several}
@@ -83,7 +82,7 @@ def _begin_step(
     task: Task, architecture: Architecture, options: StepOptions, loss: Loss, first: Callable[[], Weights] | None, group: Group | None
 ) -> NeuralStep:
     train = task.model.train
-    report_sizes(architecture.tables, options.batch_rows, task.log)
+    report_sizes(architecture.tables, options.dense_rows, task.log)
     task.log.info("framework: starting framework=%s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
     framework = load_framework(task.model.framework)
     if train.compile and (missing := framework.missing_compiler(train.compile)):
@@ -123,7 +122,7 @@ def first_weights(task: Task, architecture: Architecture, first: Callable[[], We
     return begin(architecture, task.model.train.seed)
 
 
-def how(training: Training, penalty: float, batch_rows: int = 0) -> StepOptions:
+def how(training: Training, penalty: float, dense_rows: int = 0) -> StepOptions:
     return StepOptions(
         training.optimizer,
         training.learning_rate,
@@ -133,7 +132,7 @@ def how(training: Training, penalty: float, batch_rows: int = 0) -> StepOptions:
         scale=training.loss_scale if isinstance(training.loss_scale, float) else None,
         jit=training.compile,
         penalty=penalty,
-        batch_rows=batch_rows,
+        dense_rows=dense_rows,
     )
 
 
@@ -141,20 +140,20 @@ def _bytes(tables: Sequence[Table]) -> int:
     return sum(table.size for table in tables)
 
 
-def sizes(tables: Sequence[Table], batch_rows: int) -> dict[str, Any]:
-    """Returns the sizes of all tables in memory, as a step with batches of so many rows holds them."""
+def sizes(tables: Sequence[Table], dense_rows: int) -> dict[str, Any]:
+    """Returns the sizes of all tables in memory, as a step holds them."""
     fused = [
         {"columns": [table.column for table in some.tables], "rows": some.rows, "width": some.width, "dense": some.dense}
-        for some in fuse(tables, batch_rows)
+        for some in fuse(tables, dense_rows)
     ]
     return {"bytes": _bytes(tables), "bytes_per_row": sum(table.lookup for table in tables), "fused": fused}
 
 
-def report_sizes(tables: Sequence[Table], batch_rows: int, log: logging.Logger) -> None:
+def report_sizes(tables: Sequence[Table], dense_rows: int, log: logging.Logger) -> None:
     for table in tables:
         sizes_of_table = table.column, table.cardinality, table.width, table.size / 1e6, table.pooling, table.length
         log.info("table: sized table=%s rows=%d width=%d mb=%.1f pooling=%s length=%s", *sizes_of_table)
-    summary = sizes(tables, batch_rows)
+    summary = sizes(tables, dense_rows)
     for some in summary["fused"]:
         if len(some["columns"]) > 1:
             log.info("tables: fused tables=%s rows=%d width=%d", ",".join(some["columns"]), some["rows"], some["width"])

@@ -40,7 +40,7 @@ def made(framework: Framework, request: pytest.FixtureRequest) -> Made:
             framework,
             architecture,
             weights or begin(architecture, 7),
-            StepOptions(**{"learning_rate": 0.02, "batch_rows": request.param} | how),
+            StepOptions(**{"learning_rate": 0.02, "dense_rows": request.param} | how),
             loss,
         )
 
