@@ -19,6 +19,7 @@ from pipelines.inputs.on_device import OnDeviceRows
 from pipelines.models import neumf
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks.protocol import Framework
+from pipelines.models.neural.fused import DEVICE_FACTOR
 from pipelines.models.neural.resident import ResidentStep
 from pipelines.models.neural.step import StepOptions
 from pipelines.models.neural.weights import begin
@@ -141,7 +142,7 @@ class Ours:
         ones = torch.ones(len(likes.user), device=device)
         self._rows = OnDeviceRows({"user": likes.user}, ones, likes.item, {"item": codes}, torch.arange(likes.items, device=device))
         self.architecture = architecture_of(likes.users, likes.items)
-        options = {"learning_rate": RATE, "seed": seed, **options}
+        options = {"learning_rate": RATE, "seed": seed, "dense_rows": DEVICE_FACTOR * batch, **options}
         self.step = ResidentStep(framework, self.architecture, begin(self.architecture, seed), StepOptions(**options))
 
     def epoch(self, number: int) -> Iterator[Callable[[], Tensor]]:

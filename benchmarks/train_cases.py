@@ -5,35 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.inputs.batches import TrainingBatch
 from pipelines.models.tables import Table, padded, width_by_rule
+from pipelines.training.batch_size import IN_BATCH
 from pipelines.training.likes import LikePairs
 from pipelines.training.mf_contrastive import CELLS, STEPS, USERS
 
 GENRES = 20
+Family = Literal["mlp", "wide_deep", "dlrm", "neumf", "two_tower"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
 
 
 @dataclass(frozen=True)
 class Case:
-    """Few codes are drawn often. Of a `neumf`, the first `product` numbers of a vector are multiplied."""
+    """Few codes are drawn often. Of a `neumf`, the first `product` numbers of a vector are multiplied. A row has `numbers` numbers."""
 
     name: str
     tables: tuple[Table, ...]
     layers: tuple[int, ...]
     batch: int
     seed: int = 1
-    family: Literal["mlp", "neumf"] = "mlp"
+    family: Family = "mlp"
     product: int = 0
+    numbers: int = 0
 
     def batches(self, count: int) -> Iterator[TrainingBatch]:
         random = np.random.default_rng(self.seed)
         for _ in range(count):
-            columns = {}
+            columns = dict[str, NDArray[Any]]()
             for table in self.tables:
                 shape = (self.batch,) if table.length is None else (self.batch, table.length)
                 codes = (table.cardinality * random.random(shape) ** 3).astype(np.int32)
@@ -41,9 +45,15 @@ class Case:
                     lengths = random.integers(1, table.length + 1, self.batch)
                     codes = np.where(np.arange(table.length) < lengths[:, None], np.maximum(codes, 2), 0).astype(np.int32)
                 columns[table.column] = codes
+            columns |= {name: random.random(self.batch, dtype=np.float32) for name in self.number_names}
             first, second = self.tables[0].column, self.tables[1].column
             likes = (columns[first] * 7 + columns[second] * 13) % 5 < 2
-            yield TrainingBatch(columns, likes.astype(np.float32))
+            labels = np.ones(self.batch) if self.family == "two_tower" else likes  # each row of two towers is a like
+            yield TrainingBatch(columns, labels.astype(np.float32))
+
+    @property
+    def number_names(self) -> tuple[str, ...]:
+        return tuple(f"number_{at}" for at in range(self.numbers))
 
     @property
     def rows(self) -> float:
@@ -133,6 +143,16 @@ def movielens(batch: int) -> Case:
 def neumf(batch: int) -> Case:
     """ml-1m's users and items, widths and layers of the preset."""
     return Case("neumf on ml-1m's shape", _keys(6_042, 3_708, 128), (64, 32, 16), batch, family="neumf", product=64)
+
+
+def sized(family: Family, rows: int, batch: int) -> Case:
+    """A family with its default layers, and tables of that many users and items with 32 numbers each."""
+    keys, name = _keys(rows, rows, 32), f"{family}, tables of {rows:,} rows"
+    if family == "neumf":
+        return Case(name, keys, (16, 32, 16), batch, family=family, product=16)
+    tables = (*keys, Table("genres", GENRES, 32, 6, "sum" if family == "wide_deep" else "mean"))
+    layers = {"mlp": (128, 128, 128), "wide_deep": (128, 128, 128), "dlrm": (128, 64), "two_tower": (128,)}[family]
+    return Case(name, tables, layers, min(batch, IN_BATCH) if family == "two_tower" else batch, family=family, numbers=2)
 
 
 def grown(batch: int, times: int, rows: int) -> Case:

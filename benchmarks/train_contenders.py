@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from benchmarks.tables import answer
 from benchmarks.train_cases import Case, LikesCase
 from pipelines.inputs.batches import TrainingBatch
+from pipelines.models.neural.frameworks.protocol import Name
 from pipelines.models.tables import Table
 
 WARM = 5
@@ -43,7 +44,7 @@ class Contender:
     note: str = ""
 
 
-def _eyas(framework: str, *switches: str) -> Contender:
+def _eyas(framework: Name, *switches: str) -> Contender:
     """Looking up the rows of a batch is a part of its step."""
     settings = {"bfloat16": {"half": True}, "compiled": {"jit": True}, "tables apart": {"fused": False}}
     options: dict[str, Any] = {name: value for switch in switches for name, value in settings[switch].items()}
@@ -51,6 +52,7 @@ def _eyas(framework: str, *switches: str) -> Contender:
     def train(case: Case, batches: Sequence[TrainingBatch], steps: int) -> Result:
         from pipelines.models import mlp, neumf
         from pipelines.models.neural.frameworks import load_framework
+        from pipelines.models.neural.fused import HOST_FACTOR
         from pipelines.models.neural.step import NeuralStep, StepOptions
         from pipelines.models.neural.weights import begin
         from shared.contracts.families import MlpParams, NeumfParams
@@ -60,8 +62,8 @@ def _eyas(framework: str, *switches: str) -> Contender:
             architecture = neumf.architecture_of(user, item, NeumfParams(width=case.product, layers=case.layers))
         else:
             architecture = mlp.architecture_of(case.tables, MlpParams(layers=case.layers))
-        step = NeuralStep(load_framework(framework), architecture, begin(architecture, 1), StepOptions(learning_rate=RATE, **options))  # type: ignore[arg-type]
-        return _timed(step, batches, steps)
+        how = StepOptions(learning_rate=RATE, dense_rows=HOST_FACTOR * case.batch, **options)
+        return _timed(NeuralStep(load_framework(framework), architecture, begin(architecture, 1), how), batches, steps)
 
     return Contender(", ".join([f"eyas on {framework}", *switches]), framework, train)
 
@@ -194,11 +196,12 @@ def _likes_torch(case: LikesCase, batches: Sequence[Any], steps: int) -> Result:
     return _timed(_torch_step(loss_of, torch.optim.Adam(model.parameters(), RATE)), batches, steps)
 
 
+_HOST: tuple[Name, ...] = ("tensorflow", "torch")
 SWITCHES = ((), ("tables apart",), ("compiled",), ("bfloat16",), ("bfloat16", "compiled"))
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        *(_eyas(framework, *switches) for framework in ("tensorflow", "torch") for switches in SWITCHES),
+        *(_eyas(framework, *switches) for framework in _HOST for switches in SWITCHES),
         _eyas("jax"),
         Contender("keras: model.fit", "tensorflow", _keras, "batches of tensors, no looking up in Python"),
         Contender("torch: plain loop", "torch", _torch(sparse=False)),

@@ -94,8 +94,8 @@ class TrainerInputs:
     size: BatchSize = field(compare=False)
 
 
-def run(task: Task, wants: TrainingRequest, begin: Callable[[], S], together: RankContext = ALONE) -> Trainer[S]:
-    """Trains the step that `begin` builds after it sets the framework's seeds; `together` connects the ranks."""
+def run(task: Task, wants: TrainingRequest, begin: Callable[[int], S], together: RankContext = ALONE) -> Trainer[S]:
+    """Trains the step that `begin` builds for batches of this size after the framework is seeded; `together` connects the ranks."""
     training, started = task.model.train, time.monotonic()
     if training.processes > 1 and together is ALONE:
         where = "a training outside a run" if task.rank is None else f"the family '{task.model.family}'"
@@ -107,7 +107,7 @@ def run(task: Task, wants: TrainingRequest, begin: Callable[[], S], together: Ra
     check_memory(wants.weights, training.optimizer, task.memory)
     with material(task, wants) as prepared:
         task.log.info("batch size: chosen rows=%d reason=%s", prepared.size.size, prepared.size.why)
-        step = begin()
+        step = begin(prepared.size.size)
         batches = _resident(prepared.batches, task) if training.resident else prepared.batches
         look = None
         if prepared.validation is not None:

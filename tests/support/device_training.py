@@ -17,7 +17,6 @@ import numpy as np
 
 from benchmarks.gpu_counts import count_work
 from pipelines.inputs.batches import TrainingBatch
-from pipelines.models.neural import resident
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.resident import ResidentStep
 from pipelines.models.neural.step import NeuralStep, StepOptions
@@ -39,10 +38,14 @@ def _batch(seed: int) -> TrainingBatch:
 
 def _first_steps(framework: Any, variant: str) -> dict[str, Any]:
     architecture, found = MADE.get(variant, neural_model.mlp)(), dict[str, Any]()
-    for which, whole in (("host", 0), ("whole", 1000), ("distinct", 0)):
-        resident.READ_ALL_FACTOR = whole
+    for which, whole in (("host", 64), ("whole", 64), ("distinct", 0)):
         kind = NeuralStep if which == "host" else ResidentStep
-        step = kind(framework, architecture, begin(architecture, 7), StepOptions(learning_rate=0.02, **neural_model.VARIANTS[variant]))
+        step = kind(
+            framework,
+            architecture,
+            begin(architecture, 7),
+            StepOptions(learning_rate=0.02, dense_rows=whole, **neural_model.VARIANTS[variant]),
+        )
         give = (lambda one: one) if which == "host" else _there
         losses = [float(step(give(_batch(seed)))) for seed in range(6)]
         before = step.state()
@@ -85,13 +88,11 @@ def _asked(framework: Any) -> dict[str, Any]:
         "dynamic": float16,
         "fixed": {**float16, "scale": 8.0},
     }
-    for which, how in {**ways, "distinct": {}}.items():
-        resident.READ_ALL_FACTOR = 0 if which == "distinct" else 1000
+    for which, how in {**ways, "distinct": {"dense_rows": 0}}.items():
         step, one = _step(framework, **how), _pairs(1)
         step(one)
         counted = count_work(lambda step=step, one=one: step(one))  # type: ignore[misc]
         found[f"asked/{which}"] = np.array([counted.waits, counted.brought])
-    resident.READ_ALL_FACTOR = 1000
     return found
 
 

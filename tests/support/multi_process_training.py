@@ -26,6 +26,7 @@ SIZES = (64, 64, 61, 64, 1, 33)
 """Rows of each step: some that can't be halved, and one that leaves a rank without any."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "adam": {},
+    "sparse": {"dense_rows": 0},
     "adagrad": {"optimizer": "adagrad"},
     "sgd": {"optimizer": "sgd"},
     "everything": {"optimizer": "sgd"},

@@ -135,6 +135,7 @@ def batch(seed: int, rows: int = ROWS, users: int = USERS) -> TrainingBatch:
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "adam": {},
+    "sparse": {"dense_rows": 0},
     "adagrad": {"optimizer": "adagrad"},
     "sgd": {"optimizer": "sgd"},
     "everything": {"optimizer": "sgd"},
@@ -147,6 +148,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "scheduled": {"scheduled": True, "decay": 0.1},
     "half": {"half": True},
     "float16": {"half": True, "float16": True},
+    "float16_sparse": {"half": True, "float16": True, "dense_rows": 0},
     "jit": {"jit": True},
     "towers": {"optimizer": "sgd"},
     "towers_jit": {"optimizer": "sgd", "jit": True},
@@ -225,7 +227,7 @@ def _programs(framework: Any) -> dict[str, Any]:
 
     big = tuple(replace(one, cardinality=20_000) if one.column == "user" else one for one in tables())
     architecture = architecture_of(big, MlpParams(layers=(8,)), NUMBERS)
-    step, traced, places, outputs = NeuralStep(framework, architecture, begin(architecture, 1), StepOptions()), 0, set(), []
+    step, traced, places, outputs = NeuralStep(framework, architecture, begin(architecture, 1), StepOptions(dense_rows=0)), 0, set(), []
     forward = step._forward
 
     def counted(*arguments: Any) -> Any:

@@ -1,6 +1,7 @@
 """Joins tables of the same width into one table: a column's code is a row after the rows of the columns before.
 
-So a batch reads and writes once for each width, not once for each column.
+So a batch reads and writes once for each width, not once for each column. A small table stays alone and is updated densely: a pass over all
+its rows costs less than to find, gather and scatter the rows of a batch.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from numpy.typing import NDArray
 from pipelines.models.neural.architecture import table_path
 from pipelines.models.tables import Table
 
+HOST_FACTOR, DEVICE_FACTOR, GROUP_FACTOR = 2, 4, 1
+"""Most rows of a dense table for each code of a batch: where the host finds distinct rows, where a device does and waits for itself, and
+where several processes send each other the gradients of whole tables."""
+
 
 @dataclass(frozen=True)
 class FusedTable:
     tables: tuple[Table, ...]
+    dense: bool = False
 
     @property
     def width(self) -> int:
@@ -55,9 +61,10 @@ class FusedTable:
         return {table_path(table): rows[start : start + table.cardinality] for table, start in zip(self.tables, starts, strict=True)}
 
 
-def fuse(tables: Sequence[Table], apart: bool = False) -> tuple[FusedTable, ...]:
-    """Fuses tables by width, in their order; with `apart` each table stays alone."""
-    by_width: dict[int, list[Table]] = {}
+def fuse(tables: Sequence[Table], dense_rows: int = 0, apart: bool = False) -> tuple[FusedTable, ...]:
+    """Fuses tables by width, in their order; with `apart` each table stays alone, as small tables do: `dense_rows` for one code per row."""
+    by_width: dict[tuple[int, bool], list[Table]] = {}
     for number, table in enumerate(tables):
-        by_width.setdefault(number if apart else table.width, []).append(table)
-    return tuple(FusedTable(tuple(some)) for some in by_width.values())
+        dense = table.cardinality <= dense_rows * (table.length or 1)
+        by_width.setdefault((number if apart or dense else table.width, dense), []).append(table)
+    return tuple(FusedTable(tuple(some), dense) for (_, dense), some in by_width.items())

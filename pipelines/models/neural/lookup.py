@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +48,8 @@ class ColumnList:
 
 @dataclass(frozen=True)
 class Reading:
-    rows: Ints
-    """Rows of the fused table, each once."""
+    rows: NDArray[Any]
+    """Rows of the fused table, each once; or, where the whole table is read, [rows of the table, 1]: 1 for rows of the batch, else 0."""
     places: Ints
     """[columns, batch rows]: places for the columns with one code per row."""
     lists: tuple[ColumnList, ...]
@@ -60,14 +61,15 @@ class Reading:
 
 def steady(reading: Reading) -> Reading:
     """Pads to a size that most batches of this many rows have, with places out of range."""
-    return Reading(_filled(reading.rows), reading.places, tuple(map(_steady, reading.lists)))
+    rows = reading.rows if reading.rows.ndim == 2 else _filled(reading.rows)
+    return Reading(rows, reading.places, tuple(map(_steady, reading.lists)))
 
 
 def _steady(column: ColumnList) -> ColumnList:
     return ColumnList(_filled(column.places), _filled(column.segments), column.offsets, column.shares)
 
 
-def _filled(places: Ints) -> Ints:
+def _filled(places: NDArray[Any]) -> NDArray[Any]:
     count = len(places)
     step = max(LEAST, 1 << max(0, count.bit_length() - 3))  # at most a quarter is padding
     missing = -count % step
@@ -75,17 +77,18 @@ def _filled(places: Ints) -> Ints:
 
 
 class FusedTableReader:
-    """Reads a fused table's codes; keeps four bytes for each row of the table to find equal codes."""
+    """Reads a fused table's codes; keeps four bytes for each row of the table to find equal codes, if it must find them."""
 
     def __init__(self, fused: FusedTable) -> None:
         self.fused = fused
-        self._last = np.empty(fused.rows, np.int32)
+        self._last: Ints | None = None
 
-    def __call__(self, columns: Codes) -> Reading:
+    def __call__(self, columns: Codes, dense: bool = False) -> Reading:
+        """Reads the distinct rows of the batch; of a dense table, or with `dense`, all rows, so that codes are places."""
         single = [codes_of(columns, table) + start for table, start in self._starts(self.fused.single)]
         list_values = [(table, *values_of(codes_of(columns, table), start)) for table, start in self._starts(self.fused.lists)]
         codes = np.concatenate([*single, *(values for _, values, _ in list_values)])
-        rows, places = self._distinct(codes)
+        rows, places = (self._marked(codes), codes) if dense or self.fused.dense else self._distinct(codes)
         at = sum(map(len, single))
         lists = []
         for table, values, lengths in list_values:
@@ -97,7 +100,14 @@ class FusedTableReader:
     def _starts(self, tables: Sequence[Table]) -> list[tuple[Table, int]]:
         return [(table, self.fused.start(table)) for table in tables]
 
+    def _marked(self, codes: Ints) -> Floats:
+        marks = np.zeros((self.fused.rows, 1), np.float32)
+        marks[codes] = 1
+        return marks
+
     def _distinct(self, codes: Ints) -> tuple[Ints, Ints]:
+        if self._last is None:
+            self._last = np.empty(self.fused.rows, np.int32)
         numbers = np.arange(len(codes), dtype=np.int32)
         self._last[codes] = numbers
         last = self._last[codes]

@@ -7,13 +7,11 @@ and state of Keras' optimizers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.network import ColumnSelection, Network
 from pipelines.models.neural.operations import KerasOperations
 from pipelines.models.neural.optimizers import Name
 
@@ -21,16 +19,7 @@ Tensor = Any
 
 
 class TorchDeviceOperations(KerasOperations):
-    """Operations with the device's own random generator.
-
-    `tiles` holds, by width, how vectors that consist only of parts are split: in one split, so that their gradient is assembled once.
-    """
-
-    def __init__(
-        self, weights: Mapping[str, Any], moving: Mapping[str, Any], half: str | None, tiles: Mapping[int, tuple[int, ...]]
-    ) -> None:
-        super().__init__(weights, moving, None, half)
-        self._tiles, self._cut = tiles, dict[int, tuple[Tensor, dict[int, Tensor]]]()
+    """Operations with the device's own random generator."""
 
     def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
         import torch
@@ -41,32 +30,6 @@ class TorchDeviceOperations(KerasOperations):
         from torch.nn.functional import dropout
 
         return dropout(rows, rate) if rate else rows
-
-    def part(self, rows: Any, start: int, stop: int) -> Any:
-        sizes = self._tiles.get(rows.shape[1])
-        if sizes is None:
-            return rows[:, start:stop]
-        if id(rows) not in self._cut:
-            starts = accumulate(sizes[:-1], initial=0)
-            self._cut[id(rows)] = rows, dict(zip(starts, rows.split(sizes, 1), strict=True))  # the reference keeps the id unique
-        return self._cut[id(rows)][1][start]
-
-
-def tiles_of(network: Network, features: Mapping[str, int]) -> dict[int, tuple[int, ...]]:
-    """Returns the tiles by width, if all Part nodes cut vectors of that width in the same way and without a gap."""
-    widths, cuts = network.widths(features), dict[str, set[tuple[int, int]]]()
-    for node in network.nodes:
-        if isinstance(node, ColumnSelection):
-            cuts.setdefault(node.of[0], set()).add((node.start, node.stop))
-    ways_by_width = dict[int, set[tuple[tuple[int, int], ...]]]()
-    for name, cut in cuts.items():
-        ways_by_width.setdefault(widths[name], set()).add(tuple(sorted(cut)))
-    tiled = {width: ways.pop() for width, ways in ways_by_width.items() if len(ways) == 1}
-    return {
-        width: tuple(stop - start for start, stop in way)
-        for width, way in tiled.items()
-        if [0, *(stop for _, stop in way)] == [*(start for start, _ in way), width]
-    }
 
 
 def seed_device(*seed: int) -> None:

@@ -9,6 +9,7 @@ cost of a pass over the table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
@@ -26,8 +27,12 @@ class Rows(Protocol):
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
         """Returns the state of a table's rows before the first step."""
 
-    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
-        """Returns the rows and their state after a step."""
+    def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
+        """Returns the rows and their state after a step; `read` [rows, 1] is 1 for rows that the step looks up, and 0 for rows that it
+        leaves as they are. Their gradient is zero."""
+
+    def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
+        """Takes the step in place, on torch; the gradient's memory is overwritten."""
 
 
 class LazyAdam:
@@ -43,15 +48,29 @@ class LazyAdam:
             "steps": np.zeros((rows, 1), np.float32),
         }
 
-    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+    def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
         from keras import ops
 
-        steps = slots["steps"] + 1.0
-        moment = slots["moment"] + (gradient - slots["moment"]) * (1 - self._first)
-        velocity = slots["velocity"] + (ops.square(gradient) - slots["velocity"]) * (1 - self._second)
-        rate = self._rate * ops.sqrt(1 - self._second**steps) / (1 - self._first**steps)
-        moved = rows - moment * rate / (ops.sqrt(velocity) + self._least)
+        steps = slots["steps"] + read
+        moment = slots["moment"] + (gradient - slots["moment"]) * (read * (1 - self._first))
+        velocity = slots["velocity"] + (ops.square(gradient) - slots["velocity"]) * (read * (1 - self._second))
+        moved = rows - moment * self._rates(ops, steps, read) / (ops.sqrt(velocity) + self._least)
         return moved, {"moment": moment, "velocity": velocity, "steps": steps}
+
+    def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
+        import torch
+
+        moment, velocity, steps = slots["moment"], slots["velocity"], slots["steps"].add_(read)
+        moment.lerp_(gradient, read * (1 - self._first))
+        velocity.mul_(1 - read * (1 - self._second)).addcmul_(gradient, gradient, value=1 - self._second)
+        root = torch.sqrt(velocity, out=gradient).add_(self._least)
+        rows.addcdiv_(moment, root.div_(self._rates(torch, steps, read)), value=-1)  # a rate of 0 gives a quotient of 0
+
+    def _rates(self, library: Any, steps: Any, read: Any) -> Any:
+        """Returns each row's learning rate with its bias correction: 0 for rows that are not read."""
+        steps = library.maximum(steps, library.ones_like(steps))  # a row that no step has read has no correction
+        first, second = (-library.expm1(steps * math.log(share)) for share in (self._first, self._second))  # 1 - share**steps, but faster
+        return library.sqrt(second) / first * (read * _value(self._rate))
 
 
 class RowwiseAdagrad:
@@ -63,11 +82,15 @@ class RowwiseAdagrad:
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
         return {"squares": np.full((rows, 1), self._begin, np.float32)}
 
-    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+    def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
         from keras import ops
 
         squares = slots["squares"] + ops.mean(ops.square(gradient), axis=1, keepdims=True)
         return rows - gradient * (self._rate / (ops.sqrt(squares) + self._least)), {"squares": squares}
+
+    def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
+        squares = slots["squares"].add_(gradient.square().mean(1, keepdim=True))
+        rows.sub_(gradient.div_(squares.sqrt().add_(self._least)).mul_(_value(self._rate)))
 
 
 class Sgd:
@@ -79,8 +102,15 @@ class Sgd:
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
         return {}
 
-    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+    def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
         return rows - gradient * self._rate, {}
+
+    def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
+        rows.sub_(gradient.mul_(_value(self._rate)))
+
+
+def _value(rate: Rate) -> Any:
+    return rate if isinstance(rate, float) else rate.value
 
 
 class Decayed:
@@ -97,12 +127,21 @@ class Decayed:
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
         return self._rows.begin(rows, width) | {"read": np.zeros((rows, 1), np.float32)}
 
-    def step(self, rows: Any, gradient: Any, slots: Slots) -> tuple[Any, dict[str, Any]]:
+    def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
+        since = self._since(slots, read)
+        moved, after = self._rows.step(rows, gradient + self._strength * since * rows, slots, read)
+        return moved, after | {"read": slots["read"] + since}
+
+    def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
+        since = self._since(slots, read)
+        slots["read"].add_(since)
+        self._rows.move(rows, gradient.addcmul_(rows, since, value=self._strength), slots, read)
+
+    def _since(self, slots: Slots, read: Any) -> Any:
+        """Returns the steps since each row was last read: 0 for rows that this step does not read."""
         from keras import ops
 
-        now = ops.cast(self._count.value, "float32")
-        moved, after = self._rows.step(rows, gradient + self._strength * (now - slots["read"]) * rows, slots)
-        return moved, after | {"read": ops.zeros_like(slots["read"]) + now}
+        return (ops.cast(self._count.value, "float32") - slots["read"]) * read
 
 
 _ROWS: Mapping[Name, Callable[[Rate], Rows]] = {"adam": LazyAdam, "adagrad": RowwiseAdagrad, "sgd": Sgd}

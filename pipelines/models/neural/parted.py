@@ -8,15 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.models.neural.operations import KerasOperations
+from pipelines.models.neural.operations import KerasOperations, Tiles
 from pipelines.training.group import Group, RankRows
 
 
 class ShardedOperations(KerasOperations):
     def __init__(
-        self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None, *, group: Group, share: RankRows
+        self,
+        weights: Mapping[str, Any],
+        moving: Mapping[str, Any],
+        chance: Any,
+        half: str | None,
+        tiles: Tiles,
+        *,
+        group: Group,
+        share: RankRows,
     ) -> None:
-        super().__init__(weights, moving, chance, half)
+        super().__init__(weights, moving, chance, half, tiles)
         self._group, self._share = group, share
 
     def dropout(self, rows: Any, rate: float) -> Any:

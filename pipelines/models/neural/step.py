@@ -1,6 +1,8 @@
 """A training step: looks rows up, differentiates with respect to them, and updates these rows and the network's weights.
 
-A step's cost follows from its batch: it reads and writes only the rows that the batch uses (`lookup`), in memory that changes in place.
+Of a large table a step reads and writes only the rows that its batch uses (`lookup`), so its cost follows from the batch. A small table is
+updated densely: in one pass, with marks that leave all other rows as they are. Both updates have the same results, up to the order of sums.
+Tables change in place.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from pipelines.models.neural.frameworks.protocol import Framework, Jit, MutableS
 from pipelines.models.neural.fused import FusedTable, fuse
 from pipelines.models.neural.lookup import FusedTableReader, steady
 from pipelines.models.neural.losses import Logistic, Loss
-from pipelines.models.neural.operations import KerasOperations, ServedOperations
+from pipelines.models.neural.on_torch import move
+from pipelines.models.neural.operations import KerasOperations, ServedOperations, tiles_of
 from pipelines.models.neural.optimizers import Decayed, Name, dense_of, rows_of
 from pipelines.models.neural.parted import ShardedOperations
 from pipelines.models.neural.precision import EQUAL, PrecisionCheck, compare
@@ -52,6 +55,8 @@ class StepOptions:
     scheduled: bool = False
     """Whether the learning rate can change; else it is a constant of compiled steps."""
     fused: bool = True
+    dense_rows: int = 16_384
+    """A table is updated densely if it has at most this many rows for each code that a batch's row has of it."""
 
     @property
     def dtype(self) -> str | None:
@@ -91,6 +96,8 @@ class NeuralStep:
         self.scale = LossScaling(how.scale) if how.dtype == "float16" else None
         self._dense_optimizer.build(list(self._dense.values()))
         self._differentiated = framework.differentiated(self._forward, list(self._dense.values()), how.jit)
+        self._update_table = framework.table_update(self._optimizer, how.jit)
+        self._tiles = {} if how.jit else tiles_of(network, architecture.features)
         self._run: Callable[..., Any] | None = None
         self._own: Callable[..., Any] | None = None
         self._last: Codes = {}
@@ -99,7 +106,7 @@ class NeuralStep:
             group.broadcast(self._all())
 
     def _begin_tables(self, weights: Weights) -> None:
-        self._fused = fuse(self.architecture.tables, apart=not self.how.fused)
+        self._fused = fuse(self.architecture.tables, self.how.dense_rows, apart=not self.how.fused)
         self._readers = [FusedTableReader(fused) for fused in self._fused]
         self._tables = [self._on.table(fused.joined(weights)) for fused in self._fused]
         self._slots = [self._begun(fused) for fused in self._fused]
@@ -143,7 +150,7 @@ class NeuralStep:
         """Returns the framework's logits of the served network."""
         from keras import ops
 
-        readings, numbers = self._inputs(columns)
+        readings, numbers = self._inputs(columns, dense=True)
         if self._own is None:
             self._own = self._on.compiled(self._logits, (readings, numbers), self._mutable_state)
         logits = self._own(readings, numbers)
@@ -213,11 +220,12 @@ class NeuralStep:
     def _begun(self, fused: FusedTable) -> dict[str, Any]:
         return {name: self._on.table(rows) for name, rows in self._optimizer.begin(fused.rows, fused.width).items()}
 
-    def _inputs(self, columns: Codes, rows: slice | None = None) -> tuple[Any, Any]:
-        """Returns only arrays, in tuples; for some rows, with places among the rows that the whole batch reads."""
+    def _inputs(self, columns: Codes, rows: slice | None = None, dense: bool = False) -> tuple[Any, Any]:
+        """Returns only arrays, in tuples; for some rows, with places among the rows that the whole batch reads. With `dense` all tables are
+        read whole."""
         readings = []
         for reader in self._readers:
-            reading = reader(columns) if rows is None else reader(columns).part(rows)
+            reading = reader(columns, dense) if rows is None else reader(columns, dense).part(rows)
             if self._on.steady:
                 reading = steady(reading)
             lists = tuple((column.places, column.segments, column.offsets, column.shares) for column in reading.lists)
@@ -256,11 +264,12 @@ class NeuralStep:
         return self._group.gathered(rows, self._share)
 
     def _learning(self) -> KerasOperations:
-        arguments = (self._dense, self._moving, self._chance, self.how.dtype)
+        arguments = (self._dense, self._moving, self._chance, self.how.dtype, self._tiles)
         return KerasOperations(*arguments) if self._group is None else ShardedOperations(*arguments, group=self._group, share=self._share)
 
     def _read(self, at: int, rows: Any) -> Any:
-        return self._on.gather(self._tables[at], rows)
+        """Returns the rows that the step reads: those of the reading, or the table itself."""
+        return self._tables[at] if is_dense(rows) else self._on.gather(self._tables[at], rows)
 
     def _looked_up(self, read: Any, readings: Any) -> tuple[list[Any], list[Any]]:
         """Returns blocks (per fused table the single columns' vectors, [columns, rows, width], and each list column's sums) and the
@@ -316,7 +325,7 @@ class NeuralStep:
         from keras import ops
 
         gradient, where = self._by_place(at, places, lists, gradients)
-        return self._on.summed(gradient, where, ops.shape(rows)[0])
+        return self._on.summed(gradient, where, self._fused[at].rows if is_dense(rows) else ops.shape(rows)[0])
 
     def _by_place(self, at: int, places: Any, lists: Any, gradients: Any) -> tuple[Any, Any]:
         """Returns the gradients of all lookups, and their places among the rows that were read."""
@@ -335,6 +344,10 @@ class NeuralStep:
     def _update_dense(self, gradients: Any, sound: Any) -> None:
         from keras import ops
 
+        if self.name == "torch":
+            rate = float(self._dense_optimizer.learning_rate.numpy()) if self.how.scheduled else self.how.learning_rate
+            move(self.how.optimizer, self._dense_optimizer, rate, gradients, list(self._dense.values()), sound)
+            return
         variables = [*self._dense.values(), *self._dense_optimizer.variables]
         before = [] if sound is None else [ops.copy(variable.value) for variable in variables]
         self._dense_optimizer.apply(gradients, list(self._dense.values()))
@@ -342,12 +355,24 @@ class NeuralStep:
             variable.assign(_new_if_sound(sound, variable.value, previous))
 
     def _update(self, at: int, rows: Any, values: Any, gradient: Any, sound: Any) -> None:
+        from keras import ops
+
         slots = self._slots[at]
+        if is_dense(rows):
+            if sound is not None:
+                rows, gradient = rows * ops.cast(sound, "float32"), ops.where(sound, gradient, ops.zeros_like(gradient))
+            self._update_table(self._tables[at], gradient, slots, rows)
+            return
         slot_rows = {name: self._on.gather(slot, rows) for name, slot in slots.items()}
         moved, after = self._optimizer.step(values, gradient, slot_rows)
         self._on.scatter(self._tables[at], rows, _new_if_sound(sound, moved, values))
         for name, slot in slots.items():
             self._on.scatter(slot, rows, _new_if_sound(sound, after[name], slot_rows[name]))
+
+
+def is_dense(rows: Any) -> bool:
+    """Whether the rows of a reading are marks of a whole table's rows."""
+    return len(rows.shape) == 2
 
 
 def _new_if_sound(sound: Any, new: Any, old: Any) -> Any:

@@ -10,7 +10,7 @@ from pipelines.arrays import read_arrays
 from pipelines.models.family import Fitted, Task
 from pipelines.models.neural.architecture import Architecture
 from pipelines.models.neural.frameworks import load_framework
-from pipelines.models.neural.fused import fuse
+from pipelines.models.neural.fused import DEVICE_FACTOR, GROUP_FACTOR, HOST_FACTOR, fuse
 from pipelines.models.neural.losses import Loss
 from pipelines.models.neural.model import NeuralModel
 from pipelines.models.neural.network import Norm
@@ -52,7 +52,6 @@ def train_neural(
 ) -> Fitted:
     """Trains the model. `params` is None if the loss compares a batch's positives with each other. `penalty` is the weight of the squares
     of looked-up vectors in the loss. `first` gives the first weights of a run without a parent."""
-    report_sizes(architecture.tables, task.log)
     group = None if task.rank is None else Group(task.rank)
     labels = count_labels(task)
     negatives, verified = (0, False) if params is None else (labels.negatives(params.negatives, NEGATIVES), params.verified)
@@ -67,8 +66,13 @@ def train_neural(
         in_batch=params is None,
         resident=not loss.of,
     )
-    options = how(task.model.train, penalty, decay)
-    done = run(task, wants, lambda: _begin_step(task, architecture, options, loss, first, group), ALONE if group is None else group)
+
+    def begin_step(batch_rows: int) -> NeuralStep:
+        factor = GROUP_FACTOR if group is not None else DEVICE_FACTOR if task.model.train.resident else HOST_FACTOR
+        options = how(task.model.train, penalty, decay, factor * batch_rows)
+        return _begin_step(task, architecture, options, loss, first, group)
+
+    done = run(task, wants, begin_step, ALONE if group is None else group)
     done.step.check_same()
     weights = done.step.weights()
     compared = done.step.compare()
@@ -79,7 +83,7 @@ def train_neural(
         if not group.leads:
             raise PartDone
     metrics = done.metrics | {"train.parameters": float(architecture.parameters)}
-    facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables)} | done.facts
+    facts = {"framework": done.step.name, "embeddings": sizes(architecture.tables, done.step.how.dense_rows)} | done.facts
     if group is not None:
         several = {"count": group.rank.count, "backend": group.backend, "sent_bytes": group.sent, "shard": task.model.train.shard}
         facts |= {"processes": several}
@@ -93,6 +97,7 @@ def _begin_step(
     task: Task, architecture: Architecture, options: StepOptions, loss: Loss, first: Callable[[], Weights] | None, group: Group | None
 ) -> NeuralStep:
     train = task.model.train
+    report_sizes(architecture.tables, options.dense_rows, task.log)
     task.log.info("framework: starting framework=%s", {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}[task.model.framework])
     framework = load_framework(task.model.framework)
     if train.compile and (missing := framework.missing_compiler(train.compile)):
@@ -134,7 +139,7 @@ def first_weights(task: Task, architecture: Architecture, first: Callable[[], We
     return begin(architecture, task.model.train.seed)
 
 
-def how(training: Training, penalty: float = 0.0, decay: float = 0.0) -> StepOptions:
+def how(training: Training, penalty: float = 0.0, decay: float = 0.0, dense_rows: int = 0) -> StepOptions:
     return StepOptions(
         training.optimizer,
         training.learning_rate,
@@ -146,6 +151,7 @@ def how(training: Training, penalty: float = 0.0, decay: float = 0.0) -> StepOpt
         penalty=penalty,
         scheduled=training.schedule != "constant",
         decay=decay,
+        dense_rows=dense_rows,
     )
 
 
@@ -153,17 +159,20 @@ def _bytes(tables: Sequence[Table]) -> int:
     return sum(table.size for table in tables)
 
 
-def sizes(tables: Sequence[Table]) -> dict[str, Any]:
-    """Returns the sizes of all tables in memory."""
-    fused = [{"columns": [table.column for table in some.tables], "rows": some.rows, "width": some.width} for some in fuse(tables)]
+def sizes(tables: Sequence[Table], dense_rows: int) -> dict[str, Any]:
+    """Returns the sizes of all tables in memory, as a step holds them."""
+    fused = [
+        {"columns": [table.column for table in some.tables], "rows": some.rows, "width": some.width, "dense": some.dense}
+        for some in fuse(tables, dense_rows)
+    ]
     return {"bytes": _bytes(tables), "bytes_per_row": sum(table.lookup for table in tables), "fused": fused}
 
 
-def report_sizes(tables: Sequence[Table], log: logging.Logger) -> None:
+def report_sizes(tables: Sequence[Table], dense_rows: int, log: logging.Logger) -> None:
     for table in tables:
         sizes_of_table = table.column, table.cardinality, table.width, table.size / 1e6, table.pooling, table.length
         log.info("table: sized table=%s rows=%d width=%d mb=%.1f pooling=%s length=%s", *sizes_of_table)
-    summary = sizes(tables)
+    summary = sizes(tables, dense_rows)
     for some in summary["fused"]:
         if len(some["columns"]) > 1:
             log.info("tables: fused tables=%s rows=%d width=%d", ",".join(some["columns"]), some["rows"], some["width"])

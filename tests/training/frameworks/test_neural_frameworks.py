@@ -42,7 +42,21 @@ def _steps(name: str, out: Path) -> Mapping[str, Any]:
 @pytest.mark.parametrize("other", ["torch", "jax"])
 def test_the_first_steps_are_those_on_tensorflow(found: Found, other: str, subtests: pytest.Subtests) -> None:
     theirs, ours = found(other), found("tensorflow")
-    plain = ("adam", "adagrad", "sgd", "everything", "dlrm", "wide_deep", "deepfm", "dcn", "decay", "decay_sgd", "scheduled", "towers")
+    plain = (
+        "adam",
+        "sparse",
+        "adagrad",
+        "sgd",
+        "everything",
+        "dlrm",
+        "wide_deep",
+        "deepfm",
+        "dcn",
+        "decay",
+        "decay_sgd",
+        "scheduled",
+        "towers",
+    )
     for variant in plain:
         with subtests.test(variant=variant):
             np.testing.assert_allclose(theirs[f"{variant}/losses"], ours[f"{variant}/losses"], rtol=2e-4)
@@ -62,12 +76,21 @@ def test_on_each_the_arrays_score_as_the_framework_does_and_what_is_kept_goes_on
             np.testing.assert_array_equal(*one[f"{variant}/repeated"])
 
 
-@pytest.mark.requirement("G-26", "N-06")
+@pytest.mark.requirement("L-04", "T-08")
 @pytest.mark.parametrize("framework", frameworks.NAMES)
-def test_by_float16_a_gradient_that_overflows_moves_nothing_and_halves_the_scale(found: Found, framework: str) -> None:
+def test_dense_updates_of_tables_are_those_of_the_rows_that_a_batch_reads(found: Found, framework: str) -> None:
     one = found(framework)
-    np.testing.assert_allclose(one["float16/losses"], one["adam/losses"], rtol=0.005)
-    (moved, scale, skipped), (then, bears, still) = one["float16/planted"]
+    for name in (name for name in one if name.startswith("adam/weights/table_")):
+        np.testing.assert_allclose(one[name.replace("adam", "sparse", 1)], one[name], atol=2e-5, err_msg=name)
+
+
+@pytest.mark.requirement("G-26", "N-06")
+@pytest.mark.parametrize("variant", ["float16", "float16_sparse"])
+@pytest.mark.parametrize("framework", frameworks.NAMES)
+def test_by_float16_a_gradient_that_overflows_moves_nothing_and_halves_the_scale(found: Found, framework: str, variant: str) -> None:
+    one = found(framework)
+    np.testing.assert_allclose(one[f"{variant}/losses"], one["adam/losses"], rtol=0.005)
+    (moved, scale, skipped), (then, bears, still) = one[f"{variant}/planted"]
     assert (moved, scale, skipped) == (0, 2.0**99, 1)
     assert then > 5 and (bears, still) == (2.0**10, 0)
 

@@ -15,7 +15,7 @@ from pipelines.inputs.batches import Batches, EpochPosition
 from pipelines.inputs.bloom_filter import LikedItems
 from pipelines.inputs.tables import FeatureTable
 from pipelines.models.neural.network import ColumnSelection, Dense, Join, Network
-from pipelines.models.neural.on_torch import tiles_of
+from pipelines.models.neural.operations import tiles_of
 from pipelines.training.on_device import PlacedCases, keep
 from shared.domain.errors import Invalid
 from tests.support.feature_graphs import of_keys

@@ -30,11 +30,19 @@ def framework() -> Framework:
     return load_framework("tensorflow")
 
 
-@pytest.fixture
-def made(framework: Framework) -> Made:
+@pytest.fixture(params=[8_192, 0], ids=["dense", "sparse"])
+def made(framework: Framework, request: pytest.FixtureRequest) -> Made:
+    """Steps that update tables densely, or only the rows of a batch."""
+
     def make(architecture: Architecture | None = None, weights: Weights | None = None, loss: Loss = LOGISTIC, **how: Any) -> NeuralStep:
         architecture = architecture or neural_model.mlp()
-        return NeuralStep(framework, architecture, weights or begin(architecture, 7), StepOptions(**{"learning_rate": 0.02} | how), loss)
+        return NeuralStep(
+            framework,
+            architecture,
+            weights or begin(architecture, 7),
+            StepOptions(**{"learning_rate": 0.02, "dense_rows": request.param} | how),
+            loss,
+        )
 
     return make
 

@@ -6,13 +6,14 @@ variables and the batch. The first two are donated, so that XLA writes new rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks.protocol import Jit, MutableState, Name, Pure, Tensor
+from pipelines.models.neural.frameworks.protocol import Jit, MutableState, Name, Pure, TableUpdate, Tensor
+from pipelines.models.neural.optimizers import Rows
 from pipelines.models.runtime import load_jax
 
 
@@ -50,6 +51,16 @@ class Jax:
     def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
         """Drops rows whose place is out of range."""
         table.value = table.value.at[places].set(rows, mode="drop")
+
+    def table_update(self, optimizer: Rows, jit: Jit) -> TableUpdate:
+        """Ignores `jit`, because a step is compiled as a whole."""
+
+        def update(table: Tensor, gradient: Tensor, slots: Mapping[str, Tensor], read: Tensor) -> None:
+            table.value, after = optimizer.step(table.value, gradient, {name: slot.value for name, slot in slots.items()}, read)
+            for name, slot in slots.items():
+                slot.value = after[name]
+
+        return update
 
     def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
         return self._jax.ops.segment_sum(self.gather(rows, places), segments, len(offsets) - 1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
+
+from pipelines.models.neural.optimizers import Rows
 
 Name = Literal["tensorflow", "torch", "jax"]
 Tensor = Any
@@ -17,6 +19,8 @@ TINY = 1e-37
 """Least probability in a reported loss."""
 Pure = Callable[..., tuple[Tensor, Any]]
 """A function that returns a loss and further results."""
+
+TableUpdate = Callable[[Tensor, Tensor, Mapping[str, Tensor], Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,9 @@ class Framework(Protocol):
 
     def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
         """Writes the rows; each place occurs once."""
+
+    def table_update(self, optimizer: Rows, jit: Jit) -> TableUpdate:
+        """Returns the optimizer's step with a whole table: `update(table, gradient, slots, read)`, which may overwrite the gradient."""
 
     def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
         """Returns the sum of the rows at these places, by segment."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks.protocol import LOGITS, TINY, Jit, MutableState, Name, Pure, Tensor
+from pipelines.models.neural.frameworks.protocol import LOGITS, TINY, Jit, MutableState, Name, Pure, TableUpdate, Tensor
+from pipelines.models.neural.optimizers import Rows
 from pipelines.models.runtime import load_keras
+
+COMPILED = 1 << 16
+"""Numbers of a table from which the compiler pays."""
 
 
 class TensorFlow:
@@ -35,6 +39,19 @@ class TensorFlow:
 
     def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
         table.scatter_update(self._tf.IndexedSlices(rows, places))
+
+    def table_update(self, optimizer: Rows, jit: Jit) -> TableUpdate:
+        """Returns an update that is compiled for tables of some size: then it passes over the table once."""
+        compiled = self._tf.function(optimizer.step, jit_compile=True, autograph=False)
+
+        def update(table: Tensor, gradient: Tensor, slots: Mapping[str, Tensor], read: Tensor) -> None:
+            step = compiled if table.shape.num_elements() >= COMPILED else optimizer.step
+            moved, after = step(table.value(), gradient, {name: slot.value() for name, slot in slots.items()}, read)
+            table.assign(moved)
+            for name, slot in slots.items():
+                slot.assign(after[name])
+
+        return update
 
     def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
         count = self._tf.shape(offsets)[0] - 1

@@ -7,15 +7,19 @@ outputs, so outputs that a step returns are copied.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from pipelines.models.neural.frameworks.protocol import TINY, Jit, MutableState, Name, Pure, Tensor, logits_at_once
+from pipelines.models.neural.frameworks.protocol import TINY, Jit, MutableState, Name, Pure, TableUpdate, Tensor, logits_at_once
+from pipelines.models.neural.optimizers import Rows
 from pipelines.models.runtime import load_torch
+
+BLOCK = 1 << 17
+"""Numbers of a table that are updated at once on a CPU."""
 
 
 class Torch:
@@ -42,6 +46,20 @@ class Torch:
 
     def scatter(self, table: Tensor, places: Tensor, rows: Tensor) -> None:
         table.index_copy_(0, places.long(), rows)
+
+    def table_update(self, optimizer: Rows, jit: Jit) -> TableUpdate:
+        """Returns a compiled update, or on a CPU one by blocks: the operations of a block find its numbers in the cache."""
+        if jit or self.gpu:
+            update: TableUpdate = self._torch.compile(optimizer.move, dynamic=False) if jit else optimizer.move
+            return update
+
+        def by_blocks(table: Tensor, gradient: Tensor, slots: Mapping[str, Tensor], read: Tensor) -> None:
+            size = max(1, BLOCK // table.shape[1])
+            blocks = [tensor.split(size) for tensor in (table, gradient, read, *slots.values())]
+            for rows, block_gradient, block_read, *values in zip(*blocks, strict=True):
+                optimizer.move(rows, block_gradient, dict(zip(slots, values, strict=True)), block_read)
+
+        return by_blocks
 
     def pool(self, rows: Tensor, places: Tensor, segments: Tensor, offsets: Tensor) -> Tensor:
         return self._torch.nn.functional.embedding_bag(places, rows, offsets, mode="sum", include_last_offset=True)

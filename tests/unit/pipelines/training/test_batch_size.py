@@ -72,7 +72,7 @@ def test_the_specs_word_counts() -> None:
 def test_what_was_chosen_is_said_and_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = task(write_rows(tmp_path / "train.parquet"), batch_size=None, epochs=1)
     with caplog.at_level(logging.INFO):
-        course = run(given, TrainingRequest(negatives=4), Factors)
+        course = run(given, TrainingRequest(negatives=4), lambda _: Factors())
     rows = course.report.epochs[0].rows
     assert f"batch size: chosen rows=1024 reason=by rule of its {rows:,} rows per epoch, for 256 steps" in caplog.text
     assert course.facts["batch_size"]["rows"] == 1024 == course.metrics["train.batch_size"]

@@ -85,14 +85,14 @@ def test_batches_go_on_at_any_place_as_if_those_before_had_been_taken(rows: Path
 def test_a_training_killed_again_and_again_ends_where_an_undisturbed_one_does(rows: Path, tmp_path: Path) -> None:
     look = {"validation": 0.1, "early_stop": {"metric": "ndcg@10/99", "patience": 6}, "epochs": 6}
     given = task(rows, **look, checkpoint={"steps": 7})
-    calm = run(given, WANTS, Factors)
+    calm = run(given, WANTS, lambda _: Factors())
     random, attempt, course = np.random.default_rng(4), 0, None
     while course is None:
         attempt += 1
         step = Mortal(int(random.integers(8, 40))) if attempt <= 10 else Factors()
         keeping = _keeping(given, tmp_path, f"r1-train-{attempt}")
         try:
-            course = run(replace(given, keeping=keeping), WANTS, lambda step=step: step)  # type: ignore[misc]
+            course = run(replace(given, keeping=keeping), WANTS, lambda _, step=step: step)  # type: ignore[misc]
         except Killed:
             assert not list((tmp_path / "store").rglob("*.part")), "nothing half lies under a name that is read"
     assert attempt > 4 and len(course.report.resumed) == attempt - 1
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_anything_else_is_left_alone(rows: Path, tmp_path: Path,
     caplog.set_level(logging.INFO)
     changed_task = task(rows, checkpoint={"steps": 7})
     with pytest.raises(Killed):
-        run(replace(changed_task, keeping=_keeping(changed_task, tmp_path, "r1-train-1")), WANTS, lambda: Mortal(40))
+        run(replace(changed_task, keeping=_keeping(changed_task, tmp_path, "r1-train-1")), WANTS, lambda _: Mortal(40))
     (document,) = (tmp_path / "store").rglob("checkpoint.json")
     wants, data, message = WANTS, "0", ""
     if change == "spec":
@@ -126,9 +126,9 @@ def test_a_checkpoint_of_anything_else_is_left_alone(rows: Path, tmp_path: Path,
         state.write_bytes(content[: len(content) // 2] if change == "half" else content[:-9] + b"x" + content[-8:])
         message = "the checkpoint of r1-train-1 is damaged"
     step = Factors()
-    course = run(replace(changed_task, keeping=_keeping(changed_task, tmp_path, "r1-train-2", data)), wants, lambda: step)
+    course = run(replace(changed_task, keeping=_keeping(changed_task, tmp_path, "r1-train-2", data)), wants, lambda _: step)
     assert not course.report.resumed and message in caplog.text
-    assert _equal(course.step, run(changed_task, wants, Factors).step)
+    assert _equal(course.step, run(changed_task, wants, lambda _: Factors()).step)
 
 
 def test_code_of_ones_own_is_part_of_what_a_checkpoint_rests_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,7 @@ def test_a_training_that_breaks_says_so_within_some_steps(rows: Path) -> None:
         Invalid,
         match=r"model\.train\.learning_rate: the loss (is not finite|diverges, .*) in epoch \d+, step \d+; 0\.02 with adam is too high",
     ):
-        run(given, WANTS, lambda: step)
+        run(given, WANTS, lambda _: step)
     assert step.steps < 64 + 4 * LATE
 
 
@@ -269,7 +269,7 @@ def test_how_far_it_is_is_told_while_it_runs(rows: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr("pipelines.training.loop.LOG_EVERY", 0.0)
     monkeypatch.setattr(CheckpointStore, "tell", lambda self, progress: told.append(progress))
     given = task(rows, epochs=2, validation=0.1)
-    run(replace(given, keeping=_keeping(given, tmp_path, "r1-train-1")), WANTS, Factors)
+    run(replace(given, keeping=_keeping(given, tmp_path, "r1-train-1")), WANTS, lambda _: Factors())
     steps = told[0].steps
     assert [(one.epoch, one.step) for one in told] == [(epoch, step) for epoch in (1, 2) for step in (*range(1, steps + 1), steps)]
     last = told[-1]
@@ -286,6 +286,6 @@ def test_a_store_that_can_not_be_written_costs_the_checkpoints_and_not_the_train
     monkeypatch.setattr(FsspecLive, "keep", full)
     monkeypatch.setattr(FsspecLive, "tell", full)
     given = task(rows, epochs=1, checkpoint={"steps": 5})
-    course = run(replace(given, keeping=_keeping(given, tmp_path, "r1-train-1")), WANTS, Factors)
+    course = run(replace(given, keeping=_keeping(given, tmp_path, "r1-train-1")), WANTS, lambda _: Factors())
     assert "checkpoint: saving failed error=[Errno 28] No space left on device" in caplog.text
-    assert _equal(course.step, run(given, WANTS, Factors).step)
+    assert _equal(course.step, run(given, WANTS, lambda _: Factors()).step)

@@ -102,7 +102,7 @@ def test_ranks_are_those_of_a_count_by_hand_and_equal_scores_share_their_places(
 @pytest.mark.requirement("N-05")
 def test_a_model_that_learns_ranks_better_and_the_best_epoch_is_published(rows: Path) -> None:
     given = task(rows, validation=0.2, epochs=15, early_stop={"metric": "ndcg@10/99", "patience": 15})
-    course = run(given, TrainingRequest(2), lambda: Factors(rate=5.0))
+    course = run(given, TrainingRequest(2), lambda _: Factors(rate=5.0))
     values = [one.looked["ndcg@10/99"] for one in course.report.epochs]
     assert max(values) > 1.5 * values[0] and course.report.best.looked["ndcg@10/99"] == max(values)
     with material(given, TrainingRequest(2)) as there:
@@ -116,7 +116,7 @@ def test_epochs_are_compared_by_ranks_among_all_items_that_a_user_never_met(rows
     given = task(
         rows, epochs=15, validation=0.2, early_stop={"metric": "ndcg@10", "patience": 15}, target={"metric": "hr@10", "value": 0.1}
     )
-    course = run(given, TrainingRequest(2), lambda: Factors(rate=5.0))
+    course = run(given, TrainingRequest(2), lambda _: Factors(rate=5.0))
     values = [one.looked["ndcg@10"] for one in course.report.epochs]
     assert max(values) > 1.5 * values[0] and course.report.best.looked["ndcg@10"] == max(values)
     assert "hr@10" in course.report.best.looked and "hr@10/99" not in course.report.best.looked
