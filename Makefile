@@ -232,8 +232,9 @@ bench-loader: setup-dev setup-torch ## batches of 4 and 16 million MovieLens-sha
 	@$(BIN)/python -m benchmarks.loader --profile
 	@$(BIN)/python -m benchmarks.loader_doors
 
-bench-train: setup-dev setup-torch setup-jax ## training steps of the neural families by table size and by switch, compared with the same models in plain Keras and torch, and with the machine's limit
+bench-train: setup-dev setup-torch setup-jax ## training steps of the neural families by table size and by switch, compared with the same models in plain Keras and torch (about 40 minutes for all twins), and with the machine's limit
 	@$(BIN)/python -m benchmarks.train
+	@$(BIN)/python -m benchmarks.twins
 
 bench-criteo: setup-dev ## dlrm, wide_deep, mlp and XGBoost on Criteo-shaped clicks, compared with the best possible result
 	@$(BIN)/python -m benchmarks.criteo
