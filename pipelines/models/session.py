@@ -183,12 +183,7 @@ class Session:
             params = params.model_copy(update={"length": sequence.length})
         users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
         parent = self.load(task.parent) if task.parent is not None else None
-        scale = math.sqrt(params.width) if parent is None else parent.shape.scale
-        shape = Shape(items, params.width, params.blocks, params.heads, params.length, params.objective, scale)
-        if parent is not None and replace(parent.shape, items=items) != shape:
-            raise Invalid(
-                "model.params: width, blocks, heads, length and objective must be the parent's in a warm run; or start a full run"
-            )
+        shape = _shape(params, items, parent.shape if parent is not None else None)
         check_size(graph, PRECISION * (params.width + 1) * (users + items), memory=task.memory)
         check_rows(graph, task.rows, task.items, task.users, 1, task.parent is not None)
         check_memory(shape.size, training.optimizer, task.memory)
@@ -255,6 +250,15 @@ class Session:
         if queries.ndim != 2 or queries.shape[1] != shape.width or len(sequences.start) != len(queries) + 1:
             raise BadData(f"{QUERIES}: does not match model.json: the files are of different models: copy or train the model again")
         return SessionModel(value["user"], value["item"], shape, weights, sequences, queries, float(value["until"]))
+
+
+def _shape(params: SessionParams, items: int, parent: Shape | None) -> Shape:
+    """Raises Invalid if a warm run would change the parent's shape; `items` counts codes."""
+    scale = math.sqrt(params.width) if parent is None else parent.scale
+    shape = Shape(items, params.width, params.blocks, params.heads, params.length, params.objective, scale)
+    if parent is not None and replace(parent, items=items) != shape:
+        raise Invalid("model.params: width, blocks, heads, length and objective must be the parent's in a warm run; or start a full run")
+    return shape
 
 
 def drawn(params: SessionParams, items: int) -> int | None:

@@ -29,7 +29,7 @@ class Rows(Protocol):
 
     def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
         """Returns the rows and their state after a step; `read` [rows, 1] is 1 for rows that the step looks up, and 0 for rows that it
-        leaves as they are. Their gradient is zero."""
+        does not change. Their gradient is zero."""
 
     def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
         """Takes the step in place, on torch; the gradient's memory is overwritten."""

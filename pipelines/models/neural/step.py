@@ -1,7 +1,7 @@
 """A training step: looks rows up, differentiates with respect to them, and updates these rows and the network's weights.
 
 Of a large table a step reads and writes only the rows that its batch uses (`lookup`), so its cost follows from the batch. A small table is
-updated densely: in one pass, with marks that leave all other rows as they are. Both updates have the same results, up to the order of sums.
+updated densely: in one pass, with marks that exclude all other rows. Both updates have the same results, up to the order of sums.
 Tables change in place.
 """
 
