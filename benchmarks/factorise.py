@@ -82,7 +82,7 @@ def train(family: str, folder: Path, seed: int) -> dict[str, float]:
     assert isinstance(trained, ScoresAll)
     scores = np.array(trained.every(task.graph.key("user").state.coded(users))[:, task.items.columns["item"]])
     scores[pairs["user"].to_numpy(), np.searchsorted(items, pairs["item"].to_numpy())] = -np.inf
-    np.save(folder / "top.npy", items[np.argsort(-scores, axis=1, kind="stable")[:, :TOP]])
+    np.save(folder / "top.npy", items[np.argsort(-scores, axis=1, kind="stable")[:, :TOP]], allow_pickle=False)
     return {"seconds": seconds, "regularisation": fitted.facts["regularisation"]}
 
 
@@ -111,7 +111,7 @@ def factorise(
             seed = 1 + turn // len(names)
             held_out = write_likes(folder, users, items, likes, seed)
             used = watched([*commands[name], str(folder), str(seed)])
-            hits = np.load(folder / "top.npy")[held_out[0]] == held_out[1][:, None]
+            hits = np.load(folder / "top.npy", allow_pickle=False)[held_out[0]] == held_out[1][:, None]
             measured = {"seconds": used.document["seconds"], "HR@10": float(hits.any(axis=1).mean()), "peak memory": used.peak}
             for metric, value in measured.items():
                 figures.add(name, metric, UNITS[metric], value)

@@ -69,7 +69,7 @@ def cut(data: Path, folder: Path) -> Path:
 
 def ranks(scores: Callable[[slice], NDArray[Any]], sequences: Path, step: int = 256) -> Floats:
     """Returns the rank of each held-out item; `scores` gives [users, items] for some users, by item number."""
-    data = np.load(sequences)
+    data = np.load(sequences, allow_pickle=False)
     start, held_out = data["start"], data["held_out"]
     ranks = np.empty(len(held_out))
     for at in range(0, len(ranks), step):
@@ -105,7 +105,7 @@ def by_family(model: dict[str, Any], folder: Path, sequences: Path, seed: int) -
 
     trained, graph = load_model(fetch), load_graph(fetch)
     assert isinstance(trained, ScoresAll)
-    data = np.load(sequences)
+    data = np.load(sequences, allow_pickle=False)
     users = graph.key("user").state.coded(pl.Series(data["users"])).astype(np.int32)
     codes = graph.key("item").state.coded(pl.Series(np.arange(int(data["count"]) + 1)))
     result = metrics(ranks(lambda rows: trained.every(users[rows])[:, codes], sequences))
@@ -118,7 +118,7 @@ def by_family(model: dict[str, Any], folder: Path, sequences: Path, seed: int) -
 def by_peer(script: str, arguments: Sequence[str], folder: Path, sequences: Path) -> dict[str, float]:
     output = folder / "peer.npz"
     used = watched([sys.executable, str(PEERS / script), *arguments])
-    data, document = np.load(output), used.document
+    data, document = np.load(output, allow_pickle=False), used.document
     if "ranks" in data:
         return metrics(data["ranks"]) | {"training": document["seconds"], "peak memory": used.peak}
     result = metrics(ranks(lambda rows: data["users"][rows] @ data["items"].T, sequences))

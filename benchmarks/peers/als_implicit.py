@@ -19,7 +19,7 @@ TOP = 10
 
 def main() -> None:
     folder, seed = Path(sys.argv[1]), int(sys.argv[2])
-    likes = np.load(folder / "likes.npz")
+    likes = np.load(folder / "likes.npz", allow_pickle=False)
     users, items = likes["users"], likes["items"]
     shape = (int(likes["user_count"]), int(likes["item_count"]))
     matrix = csr_matrix((np.ones(len(users), np.float32), (users, items)), shape=shape)
@@ -28,7 +28,7 @@ def main() -> None:
     model.fit(matrix, show_progress=False)
     seconds = time.monotonic() - began
     top, _ = model.recommend(np.arange(shape[0]), matrix, N=TOP, filter_already_liked_items=True)
-    np.save(folder / "top.npy", top.astype(np.int64))
+    np.save(folder / "top.npy", top.astype(np.int64), allow_pickle=False)
     sys.stdout.write(json.dumps({"seconds": seconds}) + "\n")
 
 

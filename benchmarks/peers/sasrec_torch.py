@@ -90,7 +90,7 @@ def vectors(model, sequences):
 
 
 if __name__ == "__main__":
-    data = np.load(sys.argv[1])
+    data = np.load(sys.argv[1], allow_pickle=False)
     sequences = np.split(data["items"], data["start"][1:-1])
     for model in train(sequences, int(data["count"]), int(sys.argv[3]), int(sys.argv[4])):
         users, items = vectors(model, sequences)

@@ -63,7 +63,7 @@ def ranks(scores, sequences, held_out, step=256):
 
 
 if __name__ == "__main__":
-    data = np.load(sys.argv[1])
+    data = np.load(sys.argv[1], allow_pickle=False)
     sequences, count = np.split(data["items"], data["start"][1:-1]), int(data["count"])
     started = time.perf_counter()
     scores = session_knn(sequences, count)

@@ -185,7 +185,7 @@ class SessionParams(FamilyParams):
     @classmethod
     def usual(cls, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """A step takes few sequences, each of many items."""
-        return {"epochs": None, "learning_rate": 0.001}
+        return {"epochs": "auto", "learning_rate": 0.001}
 
     @model_validator(mode="after")
     def _check_together(self) -> SessionParams:

@@ -79,4 +79,4 @@ def test_the_fields_of_several_families_are_in_one_section_that_the_families_nam
     assert {"layers", "pooling", "dropout", "negatives"} <= shared
     assert "(#parameters-of-several-families): `pooling`, `dropout`, `layer_norm`, `unknown_items`." in sections["family-two_tower"]
     assert "has only `seed`." in sections["family-ease"]
-    assert "defaults: `epochs: 40`, `learning_rate: 0.001`." in sections["family-session"]
+    assert "defaults: `epochs: auto`, `learning_rate: 0.001`." in sections["family-session"]
