@@ -1,4 +1,4 @@
-"""Click prediction on Frappe's rows with their labels: families by defaults and by presets, plain models in torch, plain boosted trees.
+"""Click models on Frappe: our families with their defaults and with presets, beside plain models in torch and boosted trees.
 
     python -m benchmarks.clicks --data FOLDER [--seeds 5] [--contenders "eyas: dlrm" ...]
 
@@ -7,7 +7,7 @@ seventh, drawn by the seed, chooses the epoch or the number of trees. All conten
 on the rows to choose by. Each contender has one trial, without a search. Families get their rows from the etl stage and train as in a run;
 peers get the same encoded columns.
 
-Results are kept by contender and seed in `--kept`; a run that was interrupted continues from there. Calibration is the mean prediction of
+Results are stored by contender and seed in `--store`; an interrupted run continues. Calibration is the mean prediction of
 the test rows, divided by their share of clicks.
 """
 
@@ -41,7 +41,7 @@ from pipelines.training.validation import hold_out
 from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 
-TEST, HELD = 1 / 8, 1 / 7
+TEST, VALIDATION = 1 / 8, 1 / 7
 CUT = 1
 """Seed of the test rows."""
 TREES = 1_000
@@ -49,7 +49,7 @@ TREES = 1_000
 FAMILIES = ("mlp", "wide_deep", "dlrm", "deepfm", "dcn", "gbm")
 MODELS: dict[str, dict[str, Any]] = {
     **{f"eyas: {name}": {"family": name} for name in FAMILIES},
-    **{f"eyas: frappe-{name}": {"preset": f"frappe-{name}", "train": {"validation": HELD}} for name in FAMILIES},
+    **{f"eyas: frappe-{name}": {"preset": f"frappe-{name}", "train": {"validation": VALIDATION}} for name in FAMILIES},
 }
 """Families with their defaults, which hold no rows out, and with the presets for clicks."""
 UNITS = {"auc": "", "log-loss": "", "calibration": "", "training": "s"}
@@ -64,7 +64,7 @@ class ClickData:
     graph: Graph
     task: Callable[[Model], Task]
     train: Labelled
-    held: Labelled
+    validation: Labelled
     test: Labelled
 
 
@@ -103,8 +103,8 @@ def _of_seed(files: Mapping[str, Path], folder: Path, seed: int) -> ClickData:
 
     part = folder / f"seed-{seed}-{time.monotonic_ns()}"
     part.mkdir()
-    rest, held = hold_out(files["train.parquet"], HELD, seed, part)
-    return ClickData(graph, task, read(rest), read(held), read(files["holdout.parquet"]))
+    rest, validation = hold_out(files["train.parquet"], VALIDATION, seed, part)
+    return ClickData(graph, task, read(rest), read(validation), read(files["holdout.parquet"]))
 
 
 def by_family(settings: Mapping[str, Any], data: ClickData, seed: int) -> Floats:
@@ -116,8 +116,8 @@ def by_family(settings: Mapping[str, Any], data: ClickData, seed: int) -> Floats
 def by_torch(name: str, data: ClickData, seed: int) -> Floats:
     from benchmarks.peers import clicks_torch
 
-    train, held = ((matrix(columns), labels) for columns, labels in (data.train, data.held))
-    score = clicks_torch.fit(name, train, held, seed, lambda labels, scores: auc(labels, scores) or 0.0)
+    train, validation = ((matrix(columns), labels) for columns, labels in (data.train, data.validation))
+    score = clicks_torch.fit(name, train, validation, seed, lambda labels, scores: auc(labels, scores) or 0.0)
     return score(matrix(data.test[0]))
 
 
@@ -125,12 +125,12 @@ def by_xgboost(data: ClickData, seed: int) -> Floats:
     import xgboost
 
     kinds = ["c"] * len(data.graph.features)
-    train, held, test = (
+    train, validation, test = (
         xgboost.DMatrix(matrix(columns), labels, feature_types=kinds, enable_categorical=True)
-        for columns, labels in (data.train, data.held, data.test)
+        for columns, labels in (data.train, data.validation, data.test)
     )
     options = {"objective": "binary:logistic", "eval_metric": "auc", "tree_method": "hist", "eta": 0.1, "seed": seed, "nthread": 1}
-    trees = xgboost.train(options, train, TREES, [(held, "held")], early_stopping_rounds=20, verbose_eval=False)
+    trees = xgboost.train(options, train, TREES, [(validation, "validation")], early_stopping_rounds=20, verbose_eval=False)
     scores: Floats = trees.predict(test, iteration_range=(0, trees.best_iteration + 1))
     return scores
 
@@ -140,10 +140,10 @@ def by_lightgbm(data: ClickData, seed: int) -> Floats:
 
     names = list(range(len(data.graph.features)))
     train = lightgbm.Dataset(matrix(data.train[0]), data.train[1], categorical_feature=names)
-    held = lightgbm.Dataset(matrix(data.held[0]), data.held[1], categorical_feature=names, reference=train)
+    validation = lightgbm.Dataset(matrix(data.validation[0]), data.validation[1], categorical_feature=names, reference=train)
     options = {"objective": "binary", "metric": "auc", "learning_rate": 0.1, "seed": seed, "verbose": -1, "num_threads": 1}
     stop = lightgbm.early_stopping(20, verbose=False)
-    trees = lightgbm.train(options, train, TREES, [held], callbacks=[stop])
+    trees = lightgbm.train(options, train, TREES, [validation], callbacks=[stop])
     return np.asarray(trees.predict(matrix(data.test[0]), num_iteration=trees.best_iteration), np.float32)
 
 
@@ -171,13 +171,13 @@ def clicks(
     data: Annotated[Path, "folder with train.parquet"],
     seeds: Annotated[int, "trainings of each contender, each with its own rows to choose by"] = 5,
     contenders: Annotated[Sequence[str], "contenders"] = tuple(CONTENDERS),
-    kept: Annotated[Path, "JSON lines of finished trainings; delete it to start again"] = FOLDER / "clicks.jsonl",
+    store: Annotated[Path, "JSON lines of finished trainings; delete it to start again"] = FOLDER / "clicks.jsonl",
 ) -> Iterator[Outcome]:
     logging.getLogger("stage").setLevel(logging.ERROR)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    done = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    store.parent.mkdir(parents=True, exist_ok=True)
+    done = [json.loads(line) for line in store.read_text().splitlines()] if store.exists() else []
     results = {(result["contender"], result["seed"]): result for result in done}
-    with scratch() as folder, kept.open("a") as stream:
+    with scratch() as folder, store.open("a") as stream:
         of_seed = encode(data, folder)
         for seed in range(1, seeds + 1):
             rows: ClickData | None = None

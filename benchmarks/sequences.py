@@ -1,11 +1,10 @@
-"""The next item on Amazon Beauty: `session` beside a plain SASRec in torch, transitions, session-kNN, item-kNN and popularity.
+"""Rank of the next item on Amazon Beauty: `session` and other families, beside a plain SASRec in torch and a plain session-kNN.
 
     python -m benchmarks.sequences --data FOLDER [--seeds 3] [--contenders "eyas: session" ...]
 
 FOLDER holds train.parquet (user, item, position). The newest item of each user is held out, and ranked among all items that the user does
 not have; equal scores share the middle rank. Families run as the platform runs them: etl and train, each a process. The peers get the same
-sequences. Pairs that are compared run one after the other. Results are kept by contender and seed in `--kept`; a run that was interrupted
-continues from there.
+sequences. Compared pairs run one after the other. Results are stored by contender and seed in `--store`; an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -136,15 +135,15 @@ def sequences(
     data: Annotated[Path, "folder with train.parquet"],
     seeds: Annotated[int, "trainings of each contender"] = 3,
     contenders: Annotated[Sequence[str], "families and peers"] = CONTENDERS,
-    kept: Annotated[Path, "file of results"] = FOLDER / "sequences.jsonl",
+    store: Annotated[Path, "file of finished trainings"] = FOLDER / "sequences.jsonl",
     users: Annotated[int, "of the data, drawn; 0: all"] = 0,
 ) -> Iterator[Outcome]:
     runs: dict[str, dict[int, dict[str, float]]] = {name: {} for name in contenders}
-    for line in kept.read_text().splitlines() if kept.exists() else ():
+    for line in store.read_text().splitlines() if store.exists() else ():
         result = json.loads(line)
         if result["users"] == users and result["contender"] in runs:
             runs[result["contender"]][result["seed"]] = result["metrics"]
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    store.parent.mkdir(parents=True, exist_ok=True)
     for seed in range(1, seeds + 1):
         for name in contenders:
             if seed in runs[name]:
@@ -158,13 +157,12 @@ def sequences(
                 }.get(name) or partial(by_family, FAMILIES[name], folder, file, seed)
                 runs[name][seed] = run()
             say(f"{name}, seed {seed}: {runs[name][seed]}")
-            with kept.open("a") as stream:
+            with store.open("a") as stream:
                 stream.write(json.dumps({"contender": name, "seed": seed, "users": users, "metrics": runs[name][seed]}) + "\n")
     for name, of_seeds in runs.items():
-        results = list(of_seeds.values())
-        yield from rows_of_runs(
-            "Beauty" if not users else f"Beauty, {users:,} users", name, results, {key: UNITS[key] for key in results[0]}
-        )
+        metrics_of_seeds = list(of_seeds.values())
+        units = {metric: UNITS[metric] for metric in metrics_of_seeds[0]}
+        yield from rows_of_runs("Beauty" if not users else f"Beauty, {users:,} users", name, metrics_of_seeds, units)
 
 
 def sample(data: Path, users: int, folder: Path) -> Path:

@@ -13,6 +13,7 @@ from pipelines.features.operators.base import Feature, Operator, plain
 from pipelines.features.raw import signature
 from pipelines.features.stored import STORED
 from pipelines.models.neural.train import NEGATIVES
+from pipelines.models.sequence_session import read_sequence
 from pipelines.models.session import sequences_at_once
 from pipelines.models.tables import PRECISION
 from pipelines.training.batch_size import BatchSize, batch_size
@@ -127,7 +128,9 @@ def _table(table: Embedding) -> TableExplained:
 def _batch_size(spec: RecommenderSpec, fitted: ExplainedFit, params: Params | None, tables: tuple[Embedding, ...]) -> BatchSize:
     """Estimates the batch size of the training."""
     if isinstance(params, SessionParams):
-        return sequences_at_once(spec.model.train.batch_size)
+        sequence = read_sequence(fitted.graph, params)
+        read = params if sequence is None else params.model_copy(update={"length": sequence.length})
+        return sequences_at_once(spec.model.train.batch_size, read)
     layers = getattr(params, "layers", ())
     table_widths = [table.width for table in tables]
     numbers = sum(feature.width or 1 for feature in fitted.graph.numbers)

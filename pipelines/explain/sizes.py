@@ -95,7 +95,7 @@ def _widths(graph: Graph, params: Params | None) -> Mapping[str, int]:
 
 
 def _of_items(fitted: ExplainedFit, params: EaseParams | ItemKnnParams | TransitionsParams) -> Embedding:
-    """Table of item weights (`ease`), or of neighbours or followers with strengths; a score reads at most one row for each liked item."""
+    """Returns the table of `ease` (a weight for each pair of items), `itemknn` (neighbours) or `transitions` (followers)."""
     item = fitted.graph.item
     codes = (
         next(feature.cardinality for feature in fitted.graph.codes if feature.name == item)

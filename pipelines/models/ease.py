@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import psutil
@@ -24,20 +24,10 @@ from pipelines.features.columns import NULL
 from pipelines.features.onnx_builder import OnnxBuilder
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
-from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
-from pipelines.models.user_history import (
-    ITEMS,
-    LIKED,
-    Floats,
-    UserHistory,
-    load_user_history,
-    lower,
-    save_user_history,
-    user_history_of,
-)
+from pipelines.models.user_history import ITEMS, LIKED, Floats, HistoryModel, load_user_history, save_user_history, user_history_of
 from pipelines.training.ease import EaseEquations, memory_needed
 from pipelines.training.likes import Ints, LikePairs, Positions
 from pipelines.training.regularisation_search import best, climb, hold_out_likes
@@ -52,16 +42,11 @@ MOST_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class EaseModel(LowersExternalWeights):
+class EaseModel(HistoryModel):
     """Implements Trained, ScoresAll and ReadsRecentItems."""
 
     meaning: ClassVar[str] = "affinity of the user to the item: about 1 for items that match all positives, about 0 for unrelated items"
 
-    recent_use: ClassVar[str] = "recent likes are added to the user's likes"
-
-    user: str
-    item: str
-    user_history: UserHistory
     weights: Floats
     """[items, items]: from the liked item to the scored item. The row of code NULL holds the scores of unknown users."""
     regularisation: float
@@ -88,30 +73,13 @@ class EaseModel(LowersExternalWeights):
         scores: Floats = sparse(self.user_history.likes.rows(users), len(self.weights)) @ self.weights
         return scores
 
-    def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> Floats:
-        users = columns[self.user].astype(np.int64)
-        history, _ = self.user_history.with_recent(users, recent)
-        return replace(self, user_history=history).score({self.user: np.arange(len(users), dtype=np.int32), self.item: columns[self.item]})
-
-    def lower_beside(self, beside: ExternalWeights) -> Any:
-        return self._lower(beside)
-
-    def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
-        return self._lower(beside, width)
-
-    def _lower(self, beside: ExternalWeights, recent: int | None = None) -> Any:
-        def score(turn: OnnxBuilder) -> str:
-            large, first = self.weights.size > MOST_INT32, turn.constant([0])
-            liked, items = (turn.cast(codes, "INT64") if large else codes for codes in (LIKED, ITEMS))
-            width = turn.constant(np.array(len(self.weights), np.int64 if large else np.int32))
-            places = turn.node("Add", turn.node("Mul", turn.column(liked), width), turn.node("Unsqueeze", items, first))
-            return turn.node("ReduceSum", turn.node("Gather", turn.initializer("ease/weights", flat), places), first, keepdims=0)
-
-        flat = self.weights.reshape(-1)
-        return lower(self.user_history, self.user, self.item, score, beside, recent)
-
-    def embeddings(self, codes: Codes) -> None:
-        """Returns None for EASE: it has no embeddings to search."""
+    def score_nodes(self, turn: OnnxBuilder) -> str:
+        large, first = self.weights.size > MOST_INT32, turn.constant([0])
+        liked, items = (turn.cast(codes, "INT64") if large else codes for codes in (LIKED, ITEMS))
+        width = turn.constant(np.array(len(self.weights), np.int64 if large else np.int32))
+        places = turn.node("Add", turn.node("Mul", turn.column(liked), width), turn.node("Unsqueeze", items, first))
+        weights = turn.initializer("ease/weights", self.weights.reshape(-1))
+        return turn.node("ReduceSum", turn.node("Gather", weights, places), first, keepdims=0)
 
 
 class Ease:

@@ -91,7 +91,8 @@ class Gbm:
 
 
 def splits_keys(params: GbmParams, parent: TreeModel | None) -> bool:
-    """Returns whether codes of users and items are columns: by default without sampled negatives, or as in the parent."""
+    """Returns whether trees also split the codes of users and items. If the spec does not say so: as the parent's trees, or if no negatives
+    are sampled."""
     if params.keys is not None:
         return params.keys
     if parent is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,20 +22,10 @@ from pipelines.features.columns import NULL
 from pipelines.features.onnx_builder import OnnxBuilder
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
-from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.like_pairs import liked_pairs, metrics_of_likes
 from pipelines.models.tables import Table, check_size
-from pipelines.models.user_history import (
-    ITEMS,
-    LIKED,
-    Floats,
-    UserHistory,
-    load_user_history,
-    lower,
-    save_user_history,
-    user_history_of,
-)
+from pipelines.models.user_history import ITEMS, LIKED, Floats, HistoryModel, load_user_history, save_user_history, user_history_of
 from pipelines.training.itemknn import Nearness, Neighbours, find_neighbours
 from pipelines.training.likes import Ints, LikePairs, LikesByRow, Positions
 from pipelines.training.sparse import sparse
@@ -45,16 +35,11 @@ NEIGHBOURS = "neighbours.npz"
 
 
 @dataclass(frozen=True)
-class ItemKnnModel(LowersExternalWeights):
+class ItemKnnModel(HistoryModel):
     """Implements Trained, ScoresAll and ReadsRecentItems."""
 
     meaning: ClassVar[str] = "similarity of the user's positives to the item: a sum over its nearest neighbours, only for comparison"
 
-    recent_use: ClassVar[str] = "recent likes are added to the user's likes"
-
-    user: str
-    item: str
-    user_history: UserHistory
     near: Neighbours
     """Neighbours by item code; the last column is the code NULL, which unknown users like."""
 
@@ -91,30 +76,13 @@ class ItemKnnModel(LowersExternalWeights):
         near = sparse(LikesByRow(np.arange(items + 1) * count, self.near.items.reshape(-1)), items, self.near.nearness.reshape(-1))
         return near.T.tocsr()
 
-    def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> Floats:
-        users = columns[self.user].astype(np.int64)
-        history, _ = self.user_history.with_recent(users, recent)
-        return replace(self, user_history=history).score({self.user: np.arange(len(users), dtype=np.int32), self.item: columns[self.item]})
-
-    def lower_beside(self, beside: ExternalWeights) -> Any:
-        return self._lower(beside)
-
-    def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
-        return self._lower(beside, width)
-
-    def _lower(self, beside: ExternalWeights, recent: int | None = None) -> Any:
-        def score(turn: OnnxBuilder) -> str:
-            none = turn.initializer("itemknn/none", np.zeros(len(self.near.items), np.float32))
-            yes = turn.node("Expand", turn.constant(np.ones(1, np.float32)), turn.node("Shape", LIKED))
-            likes = turn.node("ScatterElements", none, LIKED, yes, axis=0)
-            there = turn.node("Gather", likes, turn.node("Gather", turn.initializer("itemknn/items", self.near.items), ITEMS))
-            near = turn.node("Mul", there, turn.node("Gather", turn.initializer("itemknn/nearness", self.near.nearness), ITEMS))
-            return turn.node("ReduceSum", near, turn.constant([1]), keepdims=0)
-
-        return lower(self.user_history, self.user, self.item, score, beside, recent)
-
-    def embeddings(self, codes: Codes) -> None:
-        """Returns None for item kNN: it has no embeddings to search."""
+    def score_nodes(self, turn: OnnxBuilder) -> str:
+        none = turn.initializer("itemknn/none", np.zeros(len(self.near.items), np.float32))
+        yes = turn.node("Expand", turn.constant(np.ones(1, np.float32)), turn.node("Shape", LIKED))
+        likes = turn.node("ScatterElements", none, LIKED, yes, axis=0)
+        there = turn.node("Gather", likes, turn.node("Gather", turn.initializer("itemknn/items", self.near.items), ITEMS))
+        near = turn.node("Mul", there, turn.node("Gather", turn.initializer("itemknn/nearness", self.near.nearness), ITEMS))
+        return turn.node("ReduceSum", near, turn.constant([1]), keepdims=0)
 
 
 class ItemKnn:

@@ -70,8 +70,10 @@ from shared.contracts.families import SessionParams
 from shared.domain.errors import BadData, Invalid
 
 SEQUENCES = "sequences.npz"
+CELLS = 1 << 26
+"""Most attention logits of a block in a step: 256 MiB of float32, which a step holds a few times over."""
 MOST_WINDOWS, FEWEST_WINDOWS, STEPS = 128, 64, 64
-"""Sequences in a step, and the number of steps of an epoch that a step takes fewer sequences for."""
+"""Most and fewest sequences in a step by rule; with few sequences an epoch has at least this many steps."""
 TRAINING_STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 2_500, 8, 40
 """Steps of a training whose number of epochs is chosen by rule, and the bounds of that number."""
 ALL = 131_072
@@ -192,8 +194,7 @@ class Session:
         count = drawn(params, items)
         with _validation_split(task) as (rest, validation):
             training_streams = Streams(sequences_of(task, rest, before)) if sequence is None else streams(task, rest, sequence)
-            likes = np.bincount(training_streams.sequences.others, minlength=items)
-            sample = None if count is None else ItemSample(likes, count)
+            sample = None if count is None else ItemSample(np.bincount(training_streams.sequences.others, minlength=items), count)
             windows = Windows(
                 rest,
                 training_streams.sequences,
@@ -205,7 +206,7 @@ class Session:
                 sample,
                 training_streams.sought,
             )
-            size = sequences_at_once(training.batch_size, windows.rows_per_epoch())
+            size = sequences_at_once(training.batch_size, params, windows.rows_per_epoch())
             task.log.info("batch size: chosen sequences=%d reason=%s", size.size, size.why)
             windows = replace(windows, batch_size=size.size)
             training = training.model_copy(update={"epochs": training.epochs or epochs_of(-(-windows.rows_per_epoch() // size.size))})
@@ -269,13 +270,23 @@ def drawn(params: SessionParams, items: int) -> int | None:
     return params.against if params.against < there else None
 
 
-def sequences_at_once(chosen: int | None, windows: int | None = None) -> BatchSize:
-    """Returns the sequences per step; `windows` counts those of an epoch, or is None before they are known."""
+def sequences_at_once(chosen: int | None, params: SessionParams, windows: int | None = None) -> BatchSize:
+    """Returns the sequences per step; raises Invalid if a step cannot hold them: attention compares each place of a sequence with each
+    other place. `windows` counts those of an epoch, or is None before they are known."""
+    places = params.length + 1
+    cells = params.heads * places**2
+    most = max(1, CELLS // cells)
+    if chosen is not None and chosen > 16 * most:
+        raise Invalid(
+            f"model.train.batch_size: the attention of {chosen:,} sequences of {places:,} places takes {4 * chosen * cells / 1e9:.1f} GB"
+            " several times over: choose a smaller batch_size or length, or fewer heads"
+        )
     if chosen is not None:
         return BatchSize(chosen, "set in the spec, in sequences")
     if windows is None:
-        return BatchSize(MOST_WINDOWS, f"by rule, in sequences; at least {FEWEST_WINDOWS} for few sequences")
-    return BatchSize(min(MOST_WINDOWS, max(FEWEST_WINDOWS, windows // STEPS)), f"by rule, in sequences: {windows:,} in an epoch")
+        return BatchSize(min(MOST_WINDOWS, most), f"by rule, in sequences of up to {places} places; fewer for few sequences")
+    size = min(MOST_WINDOWS, most, max(FEWEST_WINDOWS, windows // STEPS))
+    return BatchSize(size, f"by rule: {windows:,} sequences in an epoch, each of up to {places} places")
 
 
 def streams(task: Task, rows: Path, sequence: Sequence) -> Streams:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,11 +23,20 @@ from pipelines.features.columns import NULL
 from pipelines.features.onnx_builder import OnnxBuilder
 from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes
-from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Fetch, Fitted, Task
 from pipelines.models.like_pairs import metrics_of_likes
 from pipelines.models.tables import Table, check_size
-from pipelines.models.user_history import ITEMS, LIKED, WEIGHTS, Floats, UserHistory, lower
+from pipelines.models.user_history import (
+    ITEMS,
+    LIKED,
+    WEIGHTS,
+    Floats,
+    HistoryModel,
+    UserHistory,
+    history_of,
+    load_user_history,
+    save_user_history,
+)
 from pipelines.models.user_sequences import sequences_of
 from pipelines.training.likes import LikesByRow
 from pipelines.training.sparse import sparse
@@ -38,17 +47,11 @@ FOLLOWERS, SEQUENCES = "followers.npz", "sequences.npz"
 
 
 @dataclass(frozen=True)
-class TransitionsModel(LowersExternalWeights):
+class TransitionsModel(HistoryModel):
     """Implements Trained, ScoresAll and ReadsRecentItems."""
 
     meaning: ClassVar[str] = "strength with which the item follows the user's newest items: only for comparison"
 
-    recent_use: ClassVar[str] = "recent likes are added to the user's newest items"
-
-    user: str
-    item: str
-    user_history: UserHistory
-    """Each user's newest items with their weights; unknown users like the code NULL."""
     followers: Followers
     """By item code; the row of the code NULL has the mean of all users."""
     sequences: LikesByRow
@@ -65,15 +68,13 @@ class TransitionsModel(LowersExternalWeights):
         described = folder / MODEL
         facts = {"version": 1, "family": Transitions.name, "user": self.user, "item": self.item, "until": self.until}
         described.write_text(json.dumps(facts, indent=1))
-        likes = self.user_history.likes
-        assert likes.weights is not None
-        history = {"start": likes.start, "liked": likes.others, "weights": likes.weights}
-        sequences = {"sequences/start": self.sequences.start, "sequences/items": self.sequences.others}
+        sequences = {"start": self.sequences.start, "items": self.sequences.others}
         followers = {"items": self.followers.items, "strengths": self.followers.strengths}
         return {
             MODEL: described,
-            SEQUENCES: write_arrays(folder / SEQUENCES, {**history, **sequences}),
+            SEQUENCES: write_arrays(folder / SEQUENCES, sequences),
             FOLLOWERS: write_arrays(folder / FOLLOWERS, followers),
+            **save_user_history(self.user_history, folder),
         }
 
     def score(self, columns: Codes) -> Floats:
@@ -94,30 +95,13 @@ class TransitionsModel(LowersExternalWeights):
     def _matrix(self) -> Any:
         return self.followers.matrix
 
-    def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> Floats:
-        users = columns[self.user].astype(np.int64)
-        history, _ = self.user_history.with_recent(users, recent)
-        return replace(self, user_history=history).score({self.user: np.arange(len(users), dtype=np.int32), self.item: columns[self.item]})
-
-    def lower_beside(self, beside: ExternalWeights) -> Any:
-        return self._lower(beside)
-
-    def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
-        return self._lower(beside, width)
-
-    def _lower(self, beside: ExternalWeights, recent: int | None = None) -> Any:
-        def score(turn: OnnxBuilder) -> str:
-            items = turn.node("Gather", turn.initializer("transitions/items", self.followers.items), LIKED)
-            strengths = turn.node("Gather", turn.initializer("transitions/strengths", self.followers.strengths), LIKED)
-            strengths = turn.node("Mul", strengths, turn.column(WEIGHTS))
-            none = turn.initializer("transitions/none", np.zeros(len(self.followers.items), np.float32))
-            parts = (turn.node("Reshape", tensor, turn.constant([-1])) for tensor in (items, strengths))
-            return turn.node("Gather", turn.node("ScatterElements", none, *parts, axis=0, reduction="add"), ITEMS)
-
-        return lower(self.user_history, self.user, self.item, score, beside, recent)
-
-    def embeddings(self, codes: Codes) -> None:
-        """Returns None for transitions: they have no embeddings to search."""
+    def score_nodes(self, turn: OnnxBuilder) -> str:
+        items = turn.node("Gather", turn.initializer("transitions/items", self.followers.items), LIKED)
+        strengths = turn.node("Gather", turn.initializer("transitions/strengths", self.followers.strengths), LIKED)
+        strengths = turn.node("Mul", strengths, turn.column(WEIGHTS))
+        none = turn.initializer("transitions/none", np.zeros(len(self.followers.items), np.float32))
+        parts = (turn.node("Reshape", tensor, turn.constant([-1])) for tensor in (items, strengths))
+        return turn.node("Gather", turn.node("ScatterElements", none, *parts, axis=0, reduction="add"), ITEMS)
 
 
 class Transitions:
@@ -136,7 +120,7 @@ class Transitions:
         parent = self.load(task.parent) if task.parent is not None else None
         sequences = sequences_of(task, task.rows, (parent.sequences, parent.until) if parent is not None else None)
         history = newest_items(sequences, items, params.length, params.recency)
-        strengths: Any = count_transitions(sequences, items, params.window, params.damping)
+        strengths = count_transitions(sequences, items, params.window, params.damping)
         followers = strongest(strengths, count)
         _add_strangers(followers, sparse(history.likes, items, history.likes.weights), strengths)
         until = float(pl.scan_parquet(task.rows).select(pl.col("time").max()).collect().item())
@@ -147,8 +131,8 @@ class Transitions:
     def load(self, fetch: Fetch) -> TransitionsModel:
         value, arrays = json.loads(fetch(MODEL).read_text()), read_arrays(fetch(SEQUENCES))
         followers = Followers(**read_arrays(fetch(FOLLOWERS)))
-        history = UserHistory(LikesByRow(arrays["start"], arrays["liked"], arrays["weights"]), len(followers.items))
-        sequences = LikesByRow(arrays["sequences/start"], arrays["sequences/items"])
+        history = load_user_history(fetch, len(followers.items))
+        sequences = LikesByRow(arrays["start"], arrays["items"])
         return TransitionsModel(value["user"], value["item"], history, followers, sequences, float(value["until"]))
 
 
@@ -163,11 +147,8 @@ def newest_items(sequences: LikesByRow, items: int, length: int, recency: float)
     chosen = np.sort(chosen[newer[chosen] < length])
     counts = np.bincount(users[chosen], minlength=len(lengths))
     weights = ((1 + newer[chosen]) ** np.float64(-recency)).astype(np.float32)
-    start = np.concatenate([[0], np.cumsum(counts)])
-    without = start[:-1][counts == 0]
-    likes = np.insert(sequences.others[chosen].astype(np.int32), without, NULL)
-    start = np.concatenate([[0], np.cumsum(np.maximum(counts, 1))])
-    return UserHistory(LikesByRow(start, likes, np.insert(weights, without, 1)), items)
+    likes = LikesByRow(np.concatenate([[0], np.cumsum(counts)]), sequences.others[chosen], weights)
+    return history_of(likes, items)
 
 
 def _add_strangers(followers: Followers, likes: Any, strengths: Any) -> None:

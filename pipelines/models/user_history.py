@@ -11,10 +11,10 @@ so it is left out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from pipelines.arrays import read_arrays, write_arrays
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
-from pipelines.models.external_weights import ExternalWeights
+from pipelines.inputs.tables import Codes
+from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import Fetch
 from pipelines.models.recent_items import pairs_of, parts_of
 from pipelines.training.likes import Ints, LikePairs, LikesByRow, Positions
@@ -84,14 +85,51 @@ class UserHistory:
         return UserHistory(likes_of_rows, self.item_count), changed
 
 
+@dataclass(frozen=True)
+class HistoryModel(LowersExternalWeights):
+    """Implements the parts of Trained and ReadsRecentItems that are equal in all families that sum over a user's liked items."""
+
+    recent_use: ClassVar[str] = "recent likes are added to the user's likes"
+
+    user: str
+    item: str
+    user_history: UserHistory
+
+    def score(self, columns: Codes) -> Floats:
+        raise NotImplementedError
+
+    def score_nodes(self, turn: OnnxBuilder) -> str:
+        """Adds nodes to the loop that make a number for each of `ITEMS` from `LIKED`."""
+        raise NotImplementedError
+
+    def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> Floats:
+        users = columns[self.user].astype(np.int64)
+        history, _ = self.user_history.with_recent(users, recent)
+        return replace(self, user_history=history).score({self.user: np.arange(len(users), dtype=np.int32), self.item: columns[self.item]})
+
+    def lower_beside(self, beside: ExternalWeights) -> Any:
+        return lower(self.user_history, self.user, self.item, self.score_nodes, beside)
+
+    def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
+        return lower(self.user_history, self.user, self.item, self.score_nodes, beside, width)
+
+    def embeddings(self, codes: Codes) -> None:
+        """Returns None: the score is not one inner product, so there are no embeddings to search."""
+
+
 def user_history_of(pairs: LikePairs, weighted: bool = False) -> UserHistory:
     """Returns the history; `weighted`: with the weights of the likes, if there are any."""
     likes = pairs.by_user()
+    return history_of(likes if weighted else replace(likes, weights=None), pairs.item_count)
+
+
+def history_of(likes: LikesByRow, item_count: int) -> UserHistory:
+    """Returns the history of these likes by user code; users without likes get the code NULL with weight 1."""
     lengths = likes.lengths
     without = likes.start[:-1][lengths == 0]
     liked = np.insert(likes.others.astype(np.int32), without, NULL)
-    weights = np.insert(likes.weights, without, 1) if weighted and likes.weights is not None else None
-    return UserHistory(LikesByRow(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked, weights), pairs.item_count)
+    weights = None if likes.weights is None else np.insert(likes.weights, without, 1)
+    return UserHistory(LikesByRow(np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]), liked, weights), item_count)
 
 
 def save_user_history(history: UserHistory, folder: Path) -> dict[str, Path]:

@@ -30,7 +30,7 @@ Floats = NDArray[np.float32]
 EXACT = 5_000
 """Up to this size of the smaller side the solver uses float64, which takes twice the memory and time."""
 SMALL = 2_000
-"""Up to this size a system is solved by one thread, in a fifth of a second."""
+"""Largest system that one thread solves; it takes a fifth of a second."""
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class TrainerInputs:
 
 
 def run(task: Task, wants: TrainingRequest, begin: Callable[[int], S], together: RankContext = ALONE) -> Trainer[S]:
-    """Trains the step that `begin` builds for batches of this size after the framework is seeded; `together` connects the ranks."""
+    """Trains the step that `begin` builds from the batch size, after the framework's seeds are set; `together` connects the ranks."""
     training, started = task.model.train, time.monotonic()
     if training.processes > 1 and together is ALONE:
         where = "a training outside a run" if task.rank is None else f"the family '{task.model.family}'"

@@ -10,6 +10,7 @@ n(a) is the number of places of a. So a higher `damping` reduces the effect of p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ class Followers:
     strengths: Floats
 
     @property
-    def matrix(self) -> object:
+    def matrix(self) -> Any:
         """A sparse matrix [items, items], from the item before to the item after."""
         from scipy.sparse import csr_array
 
@@ -35,7 +36,7 @@ class Followers:
         return csr_array((self.strengths.reshape(-1), self.items.reshape(-1), np.arange(items + 1) * count), shape=(items, items))
 
 
-def count_transitions(sequences: LikesByRow, items: int, window: int, damping: float) -> object:
+def count_transitions(sequences: LikesByRow, items: int, window: int, damping: float) -> Any:
     """Returns the strengths as a sparse matrix [items, items]."""
     from scipy.sparse import csr_array
 
@@ -49,9 +50,8 @@ def count_transitions(sequences: LikesByRow, items: int, window: int, damping: f
     return strengths.multiply((counts ** np.float64(-damping)).astype(np.float32)[:, None]).tocsr()
 
 
-def strongest(strengths: object, count: int) -> Followers:
-    """Returns the strongest followers of each item, the strongest first; of equal ones the lowest item."""
-    matrix = strengths.tocsr()  # type: ignore[attr-defined]
+def strongest(matrix: Any, count: int) -> Followers:
+    """Returns the strongest followers of each item by the sparse `matrix`, the strongest first; of equal ones the lowest item."""
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     order = np.lexsort((matrix.indices, -matrix.data, rows))
     place = np.arange(len(rows)) - matrix.indptr[rows]

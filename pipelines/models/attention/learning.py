@@ -1,8 +1,8 @@
 """A training step of a transformer: each target item is chosen among the catalogue, or among a sample of the catalogue.
 
 With a sample, the items' vectors are read, differentiated and written as rows, as in the neural families: a step's cost follows from its
-sequences and the sample, not from the catalogue. A sampled item represents the items that were not drawn: the log of the expected number of
-its draws is subtracted from its logit. The target always counts as itself.
+sequences and the sample, not from the catalogue. A sampled item represents the items that were not drawn: the log of its chance to be
+drawn is subtracted from its logit. The target always counts as itself.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Name = Literal["adam", "adagrad", "sgd"]
 Rate = Any
-"""A number, or a variable of Keras for a rate that changes."""
+"""Learning rate: a number, or a Keras variable if the rate changes."""
 Slots = Mapping[str, Any]
 """Optimizer state of each row, by name."""
 
@@ -117,25 +117,31 @@ class Decayed:
     """Implements Rows: adds the L2 of whole tables to another optimizer, without a pass over the tables.
 
     The loss of a step has the squares of all rows, read or not. A row that is read gets the gradients of all steps since it was last read.
-    So a rare row is drawn to zero in each step, as a frequent one is, but has fewer examples against it.
+    So a rare row is drawn to zero in each step, as a frequent one is, but has fewer examples against it. The pull of one step never moves a
+    row beyond zero, however long ago the row was read.
     """
 
-    def __init__(self, rows: Rows, strength: float, count: Any) -> None:
+    def __init__(self, rows: Rows, strength: float, count: Any, rate: Rate) -> None:
         """`count` is a variable of Keras: the number of steps, the present one included."""
-        self._rows, self._strength, self._count = rows, strength, count
+        self._rows, self._strength, self._count, self._rate = rows, strength, count, rate
 
     def begin(self, rows: int, width: int) -> dict[str, NDArray[np.float32]]:
         return self._rows.begin(rows, width) | {"read": np.zeros((rows, 1), np.float32)}
 
     def step(self, rows: Any, gradient: Any, slots: Slots, read: Any = 1.0) -> tuple[Any, dict[str, Any]]:
         since = self._since(slots, read)
-        moved, after = self._rows.step(rows, gradient + self._strength * since * rows, slots, read)
+        moved, after = self._rows.step(rows, gradient + self._pull(since) * rows, slots, read)
         return moved, after | {"read": slots["read"] + since}
 
     def move(self, rows: Any, gradient: Any, slots: Slots, read: Any) -> None:
         since = self._since(slots, read)
         slots["read"].add_(since)
-        self._rows.move(rows, gradient.addcmul_(rows, since, value=self._strength), slots, read)
+        self._rows.move(rows, gradient.addcmul_(rows, self._pull(since)), slots, read)
+
+    def _pull(self, since: Any) -> Any:
+        from keras import ops
+
+        return ops.minimum(self._strength * since, 1 / _value(self._rate))
 
     def _since(self, slots: Slots, read: Any) -> Any:
         """Returns the steps since each row was last read: 0 for rows that this step does not read."""

@@ -85,9 +85,10 @@ class NeuralStep:
         self._on, self._loss, self._group = framework, loss, group
         self._share = RankRows(0, 1, 1)
         self._dense_optimizer = dense_of(how.optimizer, how.learning_rate)
-        self._optimizer = rows_of(how.optimizer, self._dense_optimizer.learning_rate if how.scheduled else how.learning_rate)
+        rate = self._dense_optimizer.learning_rate if how.scheduled else how.learning_rate
+        self._optimizer = rows_of(how.optimizer, rate)
         if how.decay:
-            self._optimizer = Decayed(self._optimizer, how.decay, self._dense_optimizer.iterations)
+            self._optimizer = Decayed(self._optimizer, how.decay, self._dense_optimizer.iterations, rate)
         self._begin_tables(weights)
         network = architecture.network
         self._dense = {path: _variable(weights[path], path) for path in network.weights(architecture.features)}

@@ -20,7 +20,7 @@ UnknownItems = Annotated[
     ),
 ]
 
-NEGATIVES = (
+ABSENT_NEGATIVES = (
     "Absent: 0 if users gave the negatives, that is if the training rows (in a warm run: all pairs so far) hold at least as many negatives "
     "as positives; else {usual}. With 0, scores are rates. A refit draws as many as its training."
 )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from shared.contracts.families.base import NEGATIVES, FamilyParams, UnknownItems
+from shared.contracts.families.base import ABSENT_NEGATIVES, FamilyParams, UnknownItems
 from shared.contracts.ranges import NumberRange, between, one_of
 
 
@@ -48,7 +48,10 @@ class DeepParams(FamilyParams):
         "negatives, else 4,000 divided by the number of training rows, and at most 0.1; for `dlrm` without `joined` a tenth of that.",
     )
     negatives: int | None = Field(
-        None, ge=0, le=100, description=f"Sampled negatives for each positive, drawn again in each epoch. {NEGATIVES.format(usual=4)}"
+        None,
+        ge=0,
+        le=100,
+        description=f"Sampled negatives for each positive, drawn again in each epoch. {ABSENT_NEGATIVES.format(usual=4)}",
     )
     verified: bool = Field(
         False,

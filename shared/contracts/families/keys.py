@@ -142,6 +142,7 @@ class SessionParams(FamilyParams):
         "mixed_precision": "its layers compute in float32",
         "resident": "its batches are made on the host",
         "processes": "it is trained by one process",
+        "schedule": "its learning rate is constant",
     }
     not_on: ClassVar[Mapping[str, str]] = {"jax": "jax compiles each of its batch shapes; set tensorflow or torch"}
     chooses_epochs = True

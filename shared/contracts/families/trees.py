@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from shared.contracts.families.base import NEGATIVES, FamilyParams, UnknownItems
+from shared.contracts.families.base import ABSENT_NEGATIVES, FamilyParams, UnknownItems
 from shared.contracts.ranges import NumberRange, between
 
 TREE_MODULES: Mapping[str, str] = {"xgboost": "xgboost", "lightgbm": "lightgbm", "forest": "sklearn"}
@@ -55,7 +55,7 @@ class GbmParams(FamilyParams):
     least: float = Field(
         1.0, ge=0, le=1e9, description="Minimum of a leaf: rows in a forest, else the sum of second derivatives (at most 1/4 a row)."
     )
-    negatives: int | None = Field(None, ge=0, le=100, description=f"Negatives for each positive. {NEGATIVES.format(usual=8)}")
+    negatives: int | None = Field(None, ge=0, le=100, description=f"Negatives for each positive. {ABSENT_NEGATIVES.format(usual=8)}")
     among: Literal["all", "popular", "retrieved", "mixed"] = Field(
         "all",
         description="Source of the negatives: `all` items evenly; `popular` items by their number of positives; `retrieved`, items that "

@@ -10,6 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipelines.models.neural.frameworks import load_framework
+from pipelines.models.neural.optimizers import Decayed, Sgd
+from pipelines.models.neural.train import l2_of
+from shared.contracts.families import MlpParams
+from shared.contracts.models import Training
 from tests.support.refitted import Stages
 
 ROWS, RATE = 6_000, 0.3
@@ -48,3 +53,23 @@ def test_logged_positives_with_some_dislikes_still_sample_negatives(tmp_path: Pa
     stages.run(stages.spec(model={"family": "mlp", **FAMILIES["mlp"], "train": TRAIN}))
     assert json.loads(stages.done["train"].files["training.json"].read_text())["negatives"] == 4
     assert stages.done["evaluate"].metrics["candidate.calibration"] < 0.8
+
+
+def test_sharded_tables_have_no_l2_unless_the_spec_sets_it() -> None:
+    whole, sharded = Training(), Training(processes=2, shard="row", optimizer="sgd")
+    assert l2_of(MlpParams(), whole, 80_000, sampled=False) == 0.05
+    assert l2_of(MlpParams(), whole, 80_000, sampled=True) == 0
+    assert l2_of(MlpParams(), sharded, 80_000, sampled=False) == 0
+    assert l2_of(MlpParams(regularisation=0.01), sharded, 80_000, sampled=False) == 0.01
+
+
+def test_the_l2_of_a_row_that_was_not_read_for_long_never_moves_it_beyond_zero() -> None:
+    load_framework("tensorflow")
+    import keras
+
+    steps, rows = keras.Variable(50_000, dtype="int32"), np.array([[2.0], [-3.0]], np.float32)
+    optimizer = Decayed(Sgd(0.5), 0.1, steps, 0.5)
+    slots = {"read": np.array([[0.0], [49_999.0]], np.float32)}
+    moved, after = optimizer.step(rows, np.zeros_like(rows), slots)
+    np.testing.assert_allclose(moved, [[0.0], [-3.0 * (1 - 0.5 * 0.1)]], atol=1e-6)
+    np.testing.assert_array_equal(after["read"], [[50_000.0], [50_000.0]])

@@ -79,9 +79,9 @@ def test_on_each_the_arrays_score_as_the_framework_does_and_what_is_kept_goes_on
 @pytest.mark.requirement("L-04", "T-08")
 @pytest.mark.parametrize("framework", frameworks.NAMES)
 def test_dense_updates_of_tables_are_those_of_the_rows_that_a_batch_reads(found: Found, framework: str) -> None:
-    one = found(framework)
-    for name in (name for name in one if name.startswith("adam/weights/table_")):
-        np.testing.assert_allclose(one[name.replace("adam", "sparse", 1)], one[name], atol=2e-5, err_msg=name)
+    arrays = found(framework)
+    for name in (name for name in arrays if name.startswith("adam/weights/table_")):
+        np.testing.assert_allclose(arrays[name.replace("adam", "sparse", 1)], arrays[name], atol=2e-5, err_msg=name)
 
 
 @pytest.mark.requirement("G-26", "N-06")

@@ -89,6 +89,7 @@ class ChoosesItems(Framework, Protocol):
     """A framework that also chooses among many rows. JAX does not: it would compile a program for each number of targets."""
 
     def choice_loss(self, vectors: Tensor, rows: Tensor, targets: Tensor, shifts: Tensor | None) -> Tensor:
-        """Returns the mean cross-entropy of each vector's target among the rows, by inner product. `shifts` are added to the logits of all
-        rows, but not to a vector's own target. The logits exist for `logits_at_once` vectors at a time; the gradient is computed with them.
-        """
+        """Returns the mean cross-entropy of the choice of each vector's target among the rows, by inner product.
+
+        `shifts` are added to the logits of all rows, but not to a vector's own target. Logits exist for `logits_at_once` vectors at a time,
+        and the gradients are computed with them."""

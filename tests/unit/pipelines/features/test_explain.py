@@ -122,13 +122,14 @@ def test_of_sequences_the_tables_are_those_of_the_keys_and_a_step_counts_sequenc
     recommender = _all(tmp_path, model={"family": "session", "params": {"width": 16}})
     reading = explain(recommender, _fitted(recommender, tmp_path, reads="sequence"))
     assert [(one["feature"], one["width"]) for one in reading["tables"]] == [("movieId", 17)]
-    assert reading["totals"]["batch_size_why"] == "by rule, in sequences; at least 64 for few sequences"
+    assert reading["totals"]["batch_size_why"].startswith("by rule, in sequences of up to 6 places"), "as long as the feature"
     assert [one["name"] for one in reading["features"]] == ["userId", "movieId", "movieId_sequence"]
     assert {one["name"]: one["from"] for one in reading["inputs"]}["movieId_session"] == "request"
     recommender = _all(tmp_path, model={"family": "session", "params": {"width": 16, "length": 9}})
     explanation = explain(recommender, _fitted(recommender, tmp_path, reads="keys"))
     assert [entry["width"] for entry in explanation["tables"]] == [17, 17]
     assert explanation["totals"]["batch_size"] == 128
+    assert explanation["totals"]["batch_size_why"].startswith("by rule, in sequences of up to 10 places")
     assert "for few sequences" in explain(recommender, _nothing(recommender, tmp_path, reads="keys"))["totals"]["batch_size_why"]
 
 

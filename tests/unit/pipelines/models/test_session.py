@@ -21,6 +21,8 @@ from pipelines.models.family import MODEL, ScoresAll
 from pipelines.models.neural.weights import WEIGHTS
 from pipelines.models.sequence_session import item_vectors
 from pipelines.models.session import (
+    FEWEST_WINDOWS,
+    MOST_WINDOWS,
     QUERIES,
     SEQUENCES,
     Session,
@@ -28,6 +30,7 @@ from pipelines.models.session import (
     as_likes,
     newest_of,
     queries_of,
+    sequences_at_once,
     sequences_of,
 )
 from shared.contracts.families import SessionParams
@@ -125,6 +128,17 @@ def test_files_that_are_not_of_one_model_are_told(model: SessionModel, tmp_path:
 def test_parameters_that_cant_be_are_refused(params: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         SessionParams.model_validate(params)
+
+
+@pytest.mark.requirement("G-25", "N-05")
+def test_a_step_that_does_not_fit_is_refused_before_the_training() -> None:
+    short, long = SessionParams(length=49), SessionParams(length=999)
+    assert sequences_at_once(None, short, 100_000).size == MOST_WINDOWS
+    assert sequences_at_once(None, short, 1_000).size == FEWEST_WINDOWS
+    assert sequences_at_once(None, long, 100_000).size == 33
+    assert sequences_at_once(7, long).size == 7
+    with pytest.raises(Invalid, match=r"attention of 4,096 sequences of 1,000 places takes 32.8 GB several times over"):
+        sequences_at_once(4096, long)
 
 
 def test_likes_of_nobody_known_are_refused(tmp_path: Path) -> None:

@@ -79,9 +79,9 @@ def test_at_each_place_stands_what_came_before() -> None:
 def test_reversed_windows_are_read_from_their_end_behind_a_mark_of_their_own() -> None:
     given = feed(some(4), size=2, reverse=True)
     (batch, _), *_ = given.placed(0)
-    found = {codes[0]: (codes, items) for codes, items in zip(codes_of(batch), wanted(batch), strict=True)}
-    assert found[ITEMS + BEGIN] == ([ITEMS + BEGIN, 2, 3, 4], [2, 3, 4, 5])
-    assert found[ITEMS + BACKWARDS] == ([ITEMS + BACKWARDS, 5, 4, 3], [5, 4, 3, 2])
+    windows_by_mark = {codes[0]: (codes, items) for codes, items in zip(codes_of(batch), wanted(batch), strict=True)}
+    assert windows_by_mark[ITEMS + BEGIN] == ([ITEMS + BEGIN, 2, 3, 4], [2, 3, 4, 5])
+    assert windows_by_mark[ITEMS + BACKWARDS] == ([ITEMS + BACKWARDS, 5, 4, 3], [5, 4, 3, 2])
     assert given.rows_per_epoch() == 2
 
 
@@ -129,11 +129,11 @@ def test_from_any_place_on_an_epoch_is_what_it_would_have_been(more: dict[str, A
 def test_short_windows_share_rows_and_never_overlap() -> None:
     lengths = np.random.default_rng(2).integers(1, 12, 300)
     rows, offsets = packed(lengths, 12)
-    taken = np.zeros((rows.max() + 1, 12), np.int64)
+    windows_at = np.zeros((rows.max() + 1, 12), np.int64)
     for row, offset, length in zip(rows, offsets, lengths, strict=True):
-        taken[row, offset : offset + length] += 1
-    assert taken.max() == 1 and taken.sum() == lengths.sum()
-    assert len(taken) <= 1.05 * lengths.sum() / 12 + 1, "rows are nearly full"
+        windows_at[row, offset : offset + length] += 1
+    assert windows_at.max() == 1 and windows_at.sum() == lengths.sum()
+    assert len(windows_at) <= 1.05 * lengths.sum() / 12 + 1, "rows are nearly full"
 
 
 @pytest.mark.requirement("G-20")

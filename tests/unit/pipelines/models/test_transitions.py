@@ -41,7 +41,7 @@ def test_counts_are_those_of_a_plain_loop(window: int, damping: float) -> None:
             for distance, after in enumerate(part[place + 1 : place + 1 + window], 1):
                 expected[before, after] += 1 / distance
     expected *= np.maximum(1, np.bincount(sequences.others, minlength=9))[:, None] ** -damping
-    strengths: Any = count_transitions(sequences, 9, window, damping)
+    strengths = count_transitions(sequences, 9, window, damping)
     np.testing.assert_allclose(strengths.toarray(), expected, rtol=1e-6)
     followers = strongest(strengths, 3)
     np.testing.assert_allclose(followers.strengths, -np.sort(-expected)[:, :3], rtol=1e-6)
@@ -92,8 +92,8 @@ def test_an_item_of_the_request_counts_as_the_newest(tmp_path: Path) -> None:
 def test_a_warm_run_continues_the_parents_sequences(tmp_path: Path) -> None:
     files = trained(tmp_path).save(tmp_path)
     more = pairs(steps=2, shift=STEPS)
-    given = replace(task(tmp_path / "warm", more, "transitions"), parent=lambda name: files[name])
-    pl.read_parquet(given.rows).with_columns(pl.col("time") + 10_000).write_parquet(given.rows)
-    warm, full = Transitions().train(given).model, trained(tmp_path / "full", pairs(steps=STEPS + 2))
+    warm_task = replace(task(tmp_path / "warm", more, "transitions"), parent=lambda name: files[name])
+    pl.read_parquet(warm_task.rows).with_columns(pl.col("time") + 10_000).write_parquet(warm_task.rows)
+    warm, full = Transitions().train(warm_task).model, trained(tmp_path / "full", pairs(steps=STEPS + 2))
     assert isinstance(warm, TransitionsModel)
     np.testing.assert_allclose(warm.every(EVERYBODY), full.every(EVERYBODY), rtol=1e-5)
