@@ -80,7 +80,7 @@ def encode(data: Path, folder: Path) -> Callable[[int], ClickData]:
             "schema": {"user": "user", "item": "item", "time": "at", "label": {"column": "label", "positive": ">= 1"}},
             "features": [{"categorify": ["user", "item", *fields], "min_count": 1}],
             "split": {"by": "time", "test": f"{round(len(rows) * TEST)}s"},
-            "gates": [{"parity": 1e-4}],
+            "gates": [{"metric": "auc", "min": 0.5}],
         }
     )
     _, outcome = InProcessStages(folder).run("etl", spec, "full", {})
@@ -94,7 +94,7 @@ def _of_seed(files: Mapping[str, Path], folder: Path, seed: int) -> ClickData:
     popularity = fit_popularity(pl.scan_parquet(files["train.parquet"]), keys, None)
 
     def task(model: Model) -> Task:
-        return Task(model, graph, files["train.parquet"], items, None, popularity, logging.getLogger("stage"))
+        return Task(model, graph, files["train.parquet"], items, None, popularity, logging.getLogger("stage"), ranked=False)
 
     def read(path: Path) -> Labelled:
         batches = Batches(path, graph, items, None, 1 << 20, 0, 1, shuffle=False, unknown_users=0, unknown_items=0)

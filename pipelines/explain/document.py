@@ -136,14 +136,14 @@ def _batch_size(spec: RecommenderSpec, fitted: ExplainedFit, params: Params | No
     numbers = sum(feature.width or 1 for feature in fitted.graph.numbers)
     widths = (sum(table_widths) + numbers, *layers, 1) if layers and None not in table_widths else (*layers, 1) if layers else ()  # type: ignore[arg-type]
     in_batch = isinstance(params, TwoTowerParams)
-    each = fitted.positives if in_batch else fitted.rows + fitted.positives * _negatives(params, fitted)
+    each = fitted.positives if in_batch else fitted.rows + fitted.positives * _negatives(params, fitted, spec.ranks_catalogue)
     rows = int(each * fitted.every * (1 - spec.model.train.validation)) if fitted.knows_data else None
     return batch_size(spec.model.train.batch_size, widths, sum(table.values or 1.0 for table in tables), rows, in_batch)
 
 
-def _negatives(params: object, fitted: ExplainedFit) -> int:
+def _negatives(params: object, fitted: ExplainedFit, ranked: bool) -> int:
     chosen: int | None = getattr(params, "negatives", 0)
-    return LabelCounts(fitted.rows, fitted.positives).negatives(chosen, NEGATIVES)
+    return LabelCounts(fitted.rows, fitted.positives, ranked).negatives(chosen, NEGATIVES)
 
 
 def _totals(batch: BatchSize, tables: tuple[Embedding, ...]) -> Totals:

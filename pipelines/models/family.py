@@ -58,6 +58,8 @@ class Task:
     """In a warm run: how the vectors of new codes begin (pipelines.models.new_row_init)."""
     holdout: Path | None = None
     """In a warm run: pairs of the history that no training may use, because they measure how much the model forgets."""
+    ranked: bool = True
+    """Whether the model must rank a catalogue. If not, rows with enough given negatives get no sampled ones."""
 
 
 @dataclass(frozen=True)

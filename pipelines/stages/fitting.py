@@ -105,7 +105,7 @@ def _task(context: Context, model: Model, data: EncodedData, parent: Fetch | Non
         rank=context.rank,
     )
     held_path = data.fetch(HELD) if parent is not None and data.has(HELD) else None
-    return replace(task, new_rows=spec.retrain.warm.new_rows, holdout=held_path), replayed
+    return replace(task, new_rows=spec.retrain.warm.new_rows, holdout=held_path, ranked=spec.ranks_catalogue), replayed
 
 
 def _replayed(context: Context, rows: Path, data: EncodedData) -> tuple[Path, int]:

@@ -1,7 +1,8 @@
 """Number of sampled negatives of a training whose spec does not set it.
 
-Rows that users saw and did not like are better negatives than sampled ones, and without sampled ones the scores are rates. A few such rows
-among logged positives, as feedback brings them, are not enough: then a model would never see most items that a user does not like.
+Without sampled negatives the scores are rates, but the model never sees most items that a user does not like, and ranks a catalogue worse.
+So none are sampled only if the spec's gates measure labelled rows and no ranking, and if enough rows are negatives: a few dislikes among
+logged positives are not.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ SHARE = 0.5
 class LabelCounts:
     rows: int
     positives: int
+    ranked: bool
+    """Whether the model must rank a catalogue."""
 
     @property
     def given_share(self) -> float:
@@ -27,13 +30,14 @@ class LabelCounts:
         return 1 - self.positives / max(1, self.rows)
 
     def negatives(self, chosen: int | None, usual: int) -> int:
-        """Returns the spec's number of sampled negatives for each positive, or 0 if users gave enough, else `usual`."""
+        """Returns the spec's number of sampled negatives for each positive, or 0 if the rows have enough of their own, else `usual`."""
         if chosen is not None:
             return chosen
-        return 0 if self.given_share >= SHARE else usual
+        return 0 if self.given_share >= SHARE and not self.ranked else usual
 
 
 def count_labels(task: Task) -> LabelCounts:
     """Counts the training rows; of a warm run all pairs so far, so that feedback of a few days does not change what a score means."""
     rows = pl.scan_parquet(task.rows if task.history is None else task.history)
-    return LabelCounts(*rows.select(pl.len(), (pl.col("label") > 0).sum()).collect(engine="streaming").row(0))
+    count, positives = rows.select(pl.len(), (pl.col("label") > 0).sum()).collect(engine="streaming").row(0)
+    return LabelCounts(count, positives, task.ranked)

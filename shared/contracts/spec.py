@@ -35,7 +35,7 @@ from shared.contracts.features import (
     with_calendar,
 )
 from shared.contracts.feedback import Feedback, kinds_with_listed
-from shared.contracts.gates import Gate, MetricGate, OffPolicyGate, ParityGate
+from shared.contracts.gates import ForgottenGate, Gate, MetricGate, OffPolicyGate, ParityGate
 from shared.contracts.keeping import Keep
 from shared.contracts.models import Model
 from shared.contracts.monitoring import Monitor
@@ -53,6 +53,7 @@ from shared.contracts.text import unkeepable
 from shared.contracts.yaml12 import MAX_NODES, load
 from shared.domain.errors import Invalid
 from shared.domain.expression_kinds import check_kinds
+from shared.domain.metric import PLAIN
 from shared.domain.naming import NAME
 
 API_VERSION: Literal["eyas/v1"] = "eyas/v1"
@@ -213,6 +214,12 @@ class RecommenderSpec(Strict):
             hint = f"serve.retrieve gives {measured}" if measured else "set serve.retrieve"
             raise ValueError(f"gates: '{other[0]}' is not measured; {hint}")
         return self
+
+    @property
+    def ranks_catalogue(self) -> bool:
+        """Whether the model must rank a catalogue: always, unless gates measure the scores of labelled rows and no ranking."""
+        metrics = {gate.named.kind for gate in self.gates if isinstance(gate, MetricGate)}
+        return not metrics or not metrics <= set(PLAIN) or any(isinstance(gate, OffPolicyGate | ForgottenGate) for gate in self.gates)
 
     @model_validator(mode="after")
     def _check_off_policy(self) -> RecommenderSpec:

@@ -55,8 +55,8 @@ def train_neural(
     group = None if task.rank is None else Group(task.rank)
     labels = count_labels(task)
     negatives, verified = (0, False) if params is None else (labels.negatives(params.negatives, NEGATIVES), params.verified)
-    decay = l2_of(params, task.model.train, labels.rows, negatives > 0)
-    task.log.info("labels: counted rows=%d positives=%d sampled_negatives=%d l2=%.3g", labels.rows, labels.positives, negatives, decay)
+    decay = params.regularisation if isinstance(params, DeepParams) else 0.0
+    task.log.info("labels: counted rows=%d positives=%d sampled_negatives=%d", labels.rows, labels.positives, negatives)
     wants = TrainingRequest(
         negatives,
         verified and negatives > 0,
@@ -91,13 +91,6 @@ def train_neural(
         metrics["train.skipped_steps"] = float(done.step.scale.skipped)
         facts["loss_scale"] = done.step.scale.value
     return Fitted(NeuralModel(architecture, weights), metrics, facts, done.document)
-
-
-def l2_of(params: Sampled | None, training: Training, rows: int, sampled: bool) -> float:
-    """Returns the L2 of the embeddings. Sharded tables have none by default: a rank does not know when others read a row."""
-    if not isinstance(params, DeepParams) or (training.shard is not None and params.regularisation is None):
-        return 0.0
-    return params.l2_of(rows, sampled)
 
 
 def _begin_step(

@@ -21,8 +21,8 @@ UnknownItems = Annotated[
 ]
 
 ABSENT_NEGATIVES = (
-    "Absent: 0 if users gave the negatives, that is if the training rows (in a warm run: all pairs so far) hold at least as many negatives "
-    "as positives; else {usual}. With 0, scores are rates. A refit draws as many as its training."
+    "Absent: 0 if the gates measure `auc` and no ranking, and the training rows (in a warm run: all pairs so far) hold at least as many "
+    "negatives as positives; else {usual}. With 0, scores are rates. A refit draws as many as its training."
 )
 
 

@@ -39,13 +39,12 @@ class DeepParams(FamilyParams):
         description="Whether each vector of `vector` (of an image or a text) is normalised to mean 0 and variance 1 per row, with learned "
         "scales, before it is joined with the other inputs.",
     )
-    regularisation: float | None = Field(
-        None,
+    regularisation: float = Field(
+        0,
         ge=0,
         le=10,
         description="L2 of the embeddings: half of it is the weight, in each step's loss, of the squares of all vectors. A vector gets it "
-        "when a step reads it, for all steps since it was last read; so values with few rows stay near zero. Absent: 0 with sampled "
-        "negatives, else 4,000 divided by the number of training rows, and at most 0.1; for `dlrm` without `joined` a tenth of that.",
+        "when a step reads it, for all steps since it was last read; so values with few rows stay near zero. Not for sharded tables.",
     )
     negatives: int | None = Field(
         None,
@@ -69,17 +68,6 @@ class DeepParams(FamilyParams):
     @property
     def takes_weights(self) -> bool:
         return True
-
-    @property
-    def _usual_l2(self) -> float:
-        """L2 for a single row; more rows need less."""
-        return 4_000.0
-
-    def l2_of(self, rows: int, sampled: bool) -> float:
-        """Returns the L2 for this many training rows, whose negatives are sampled or given by users."""
-        if self.regularisation is not None:
-            return self.regularisation
-        return 0.0 if sampled else self._usual_l2 / max(rows, 40_000)
 
     def wants_both_labels(self, full: bool) -> bool:
         """Sampled negatives complement positives; without them, rows with only one label are an error."""
@@ -110,11 +98,6 @@ class DlrmParams(DeepParams):
     )
     itself: bool = Field(False, description="Whether each vector is also multiplied with itself.")
     joined: bool = Field(False, description="Whether the hidden layers also take the embeddings, beside their inner products.")
-
-    @property
-    def _usual_l2(self) -> float:
-        """Less for products alone: near zero, they have no gradient."""
-        return 4_000.0 if self.joined else 400.0
 
 
 class WideDeepParams(DeepParams):

@@ -12,9 +12,6 @@ import pytest
 
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.optimizers import Decayed, Sgd
-from pipelines.models.neural.train import l2_of
-from shared.contracts.families import MlpParams
-from shared.contracts.models import Training
 from tests.support.refitted import Stages
 
 ROWS, RATE = 6_000, 0.3
@@ -23,6 +20,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gbm": {"params": {"trees": 30, "depth": 3, "width": 0}},
 }
 TRAIN = {"epochs": 4, "batch_size": 256, "learning_rate": 0.01}
+ROWS_ONLY = [{"metric": "auc", "min": 0.5}]
 
 
 def clicks(stages: Stages, rate: float) -> None:
@@ -39,7 +37,7 @@ def test_a_model_of_given_labels_predicts_the_rate_of_clicks(tmp_path: Path, fam
     stages = Stages(tmp_path)
     clicks(stages, RATE)
     train = {} if family == "gbm" else {"train": TRAIN}
-    stages.run(stages.spec(model={"family": family, **FAMILIES[family], **train}))
+    stages.run(stages.spec(model={"family": family, **FAMILIES[family], **train}, gates=ROWS_ONLY))
     assert json.loads(stages.done["train"].files["training.json"].read_text())["negatives"] == 0
     metrics = stages.done["evaluate"].metrics
     apart = abs(metrics["candidate.calibration"] - 1)
@@ -50,17 +48,29 @@ def test_a_model_of_given_labels_predicts_the_rate_of_clicks(tmp_path: Path, fam
 def test_logged_positives_with_some_dislikes_still_sample_negatives(tmp_path: Path) -> None:
     stages = Stages(tmp_path)
     clicks(stages, 0.7)
-    stages.run(stages.spec(model={"family": "mlp", **FAMILIES["mlp"], "train": TRAIN}))
+    stages.run(stages.spec(model={"family": "mlp", **FAMILIES["mlp"], "train": TRAIN}, gates=ROWS_ONLY))
     assert json.loads(stages.done["train"].files["training.json"].read_text())["negatives"] == 4
     assert stages.done["evaluate"].metrics["candidate.calibration"] < 0.8
 
 
-def test_sharded_tables_have_no_l2_unless_the_spec_sets_it() -> None:
-    whole, sharded = Training(), Training(processes=2, shard="row", optimizer="sgd")
-    assert l2_of(MlpParams(), whole, 80_000, sampled=False) == 0.05
-    assert l2_of(MlpParams(), whole, 80_000, sampled=True) == 0
-    assert l2_of(MlpParams(), sharded, 80_000, sampled=False) == 0
-    assert l2_of(MlpParams(regularisation=0.01), sharded, 80_000, sampled=False) == 0.01
+def test_a_model_that_must_rank_a_catalogue_samples_negatives_beside_given_ones(tmp_path: Path) -> None:
+    """Users are shown items of their own genre and choose two of five: labels alone do not tell what they would do with other genres."""
+    random = np.random.default_rng(3)
+    user = random.integers(0, 60, ROWS)
+    item = 4 * random.integers(0, 100, ROWS) + user % 4
+    clicked = random.random(ROWS) < 0.4
+    table = {"user": user, "item": item, "stars": np.where(clicked, 5.0, 1.0), "at": 1.6e9 + np.arange(ROWS) * 60.0}
+    rates = {}
+    for name, params in (("usual", {}), ("labels", {"negatives": 0})):
+        (tmp_path / name).mkdir()
+        stages = Stages(tmp_path / name)
+        pl.DataFrame(table).write_parquet(stages.folder / "ratings.parquet")
+        genres = [["Drama", "Comedy", "Horror", "Kids"][number % 4] for number in range(400)]
+        pl.DataFrame({"item": range(400), "genre": genres}).write_parquet(stages.folder / "items.parquet")
+        model = {"family": "mlp", "params": {**FAMILIES["mlp"]["params"], **params}, "train": {**TRAIN, "epochs": 8}}
+        stages.run(stages.spec(model=model, gates=[{"metric": "hr@33", "better_than": "popularity"}]))
+        rates[name] = stages.done["evaluate"].metrics["candidate.hr@33"]
+    assert rates["usual"] > 1.5 * rates["labels"], rates
 
 
 def test_the_l2_of_a_row_that_was_not_read_for_long_never_moves_it_beyond_zero() -> None:

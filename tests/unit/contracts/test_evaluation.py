@@ -49,6 +49,25 @@ def test_what_is_no_number_of_users_is_refused(said: str, why: str) -> None:
         evaluate(said)
 
 
+@pytest.mark.parametrize(
+    ("gates", "ranks"),
+    [
+        ([], True),
+        ([{"parity": 1e-4}], True),
+        ([{"metric": "hr@10", "min": 0.1}], True),
+        ([{"metric": "auc", "min": 0.7}, {"metric": "ndcg@10/99", "min": 0.1}], True),
+        ([{"metric": "auc", "min": 0.7}, {"forgotten": 0.1}], True),
+        ([{"metric": "auc", "min": 0.7}, {"parity": 1e-4}], False),
+    ],
+    ids=["none", "parity", "ranking", "both", "forgetting", "rows"],
+)
+def test_a_model_must_rank_unless_its_gates_measure_labelled_rows_alone(gates: list[dict[str, float]], ranks: bool) -> None:
+    spec = parse_spec(f"{SPEC}\ngates: {gates}")
+    assert spec.ranks_catalogue is ranks
+    for stage in ("train", "refit"):
+        assert ("spec: gates.ranking" not in stage_parts(spec, stage)) is ranks
+
+
 def test_another_number_of_users_makes_the_evaluation_anew_and_no_other_stage() -> None:
     few, usual = parse_spec(f"{SPEC}\nevaluate: {{users: 9}}"), parse_spec(SPEC)
     changed: dict[str, Any] = {

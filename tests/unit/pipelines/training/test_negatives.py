@@ -14,7 +14,7 @@ from pipelines.models.chosen_settings import with_chosen_settings
 from pipelines.models.family import MODEL, Task
 from pipelines.training.negatives import LabelCounts, count_labels
 from pipelines.training.report import DOCUMENT
-from shared.contracts.families import DlrmParams, MlpParams
+from shared.contracts.families import MlpParams
 from shared.contracts.models import Model
 
 USUAL = 4
@@ -25,14 +25,15 @@ USUAL = 4
     [(100, 100, USUAL), (100, 99, USUAL), (100, 55, USUAL), (100, 50, 0), (100, 33, 0), (0, 0, USUAL)],
     ids=["logged positives", "one dislike", "ratings from 4 on", "half", "clicks", "no rows"],
 )
-def test_negatives_are_sampled_unless_half_of_the_rows_are_negatives(rows: int, positives: int, negatives: int) -> None:
+def test_negatives_are_sampled_unless_half_of_the_rows_are_negatives_and_the_model_need_not_rank(rows: int, positives: int, negatives: int) -> None:
     if rows:
-        assert LabelCounts(rows, positives).negatives(None, USUAL) == negatives
+        assert LabelCounts(rows, positives, ranked=False).negatives(None, USUAL) == negatives
+        assert LabelCounts(rows, positives, ranked=True).negatives(None, USUAL) == USUAL
 
 
 def test_the_number_of_the_spec_counts_whatever_the_rows_hold() -> None:
-    assert LabelCounts(100, 10).negatives(7, USUAL) == 7
-    assert LabelCounts(100, 100).negatives(0, USUAL) == 0
+    assert LabelCounts(100, 10, ranked=False).negatives(7, USUAL) == 7
+    assert LabelCounts(100, 100, ranked=True).negatives(0, USUAL) == 0
 
 
 def test_a_warm_run_counts_all_pairs_so_far(tmp_path: Path) -> None:
@@ -40,17 +41,8 @@ def test_a_warm_run_counts_all_pairs_so_far(tmp_path: Path) -> None:
     pl.DataFrame({"label": [1, 0, 0, 0]}).write_parquet(tmp_path / "history.parquet")
     nothing: Any = None
     task = Task(Model(), nothing, tmp_path / "rows.parquet", nothing, None, nothing, logging.getLogger("test"))
-    assert count_labels(task) == LabelCounts(3, 3)
-    assert count_labels(replace(task, history=tmp_path / "history.parquet")) == LabelCounts(4, 1)
-
-
-def test_l2_is_for_given_negatives_and_falls_with_the_rows() -> None:
-    assert MlpParams().l2_of(1_000_000, sampled=True) == 0
-    assert MlpParams().l2_of(1_000_000, sampled=False) == pytest.approx(0.004)
-    assert MlpParams().l2_of(10, sampled=False) == pytest.approx(0.1)
-    assert DlrmParams().l2_of(10, sampled=False) == pytest.approx(0.01)
-    assert DlrmParams(joined=True).l2_of(10, sampled=False) == pytest.approx(0.1)
-    assert MlpParams(regularisation=0.5).l2_of(10, sampled=True) == 0.5
+    assert count_labels(task) == LabelCounts(3, 3, ranked=True)
+    assert count_labels(replace(task, history=tmp_path / "history.parquet", ranked=False)) == LabelCounts(4, 1, ranked=False)
 
 
 def test_a_refit_draws_as_many_negatives_and_lowers_the_rate_after_the_same_epochs(tmp_path: Path) -> None:
