@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "wide_deep": {"params": LAYERS, "train": TRAIN},
     "dlrm": {"params": LAYERS | {"bottom": [32]}, "train": TRAIN},
     "neumf": {"params": LAYERS, "train": TRAIN},
-    "two_tower": {"params": LAYERS, "train": TRAIN},
+    "two_tower": {"params": LAYERS, "train": TRAIN | {"epochs": 8}},
     "session": {"params": {"width": 32}, "train": TRAIN | {"batch_size": 16}},
 }
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -163,13 +163,18 @@ def _allowed(name: str) -> list[bool]:
 
 @contextmanager
 def tf32(name: str, simulation: Simulation) -> Iterator[Simulation]:
-    """Rounds the inputs of Keras' matrix products of float32, where the framework allows TF32 (or whatever it says)."""
+    """Rounds the inputs of matrix products of float32, where the framework allows TF32 (or whatever it says)."""
     from pipelines.models.neural.frameworks import load_framework
 
     load_framework(name)  # type: ignore[arg-type]
     from keras import ops
 
-    exact, (bits, allowed) = ops.matmul, ARITHMETIC[name]()
+    products: list[tuple[Any, str]] = [(ops, "matmul")]
+    if name == "torch":
+        import torch
+
+        products.append((torch.nn.functional, "linear"))
+    bits, allowed = ARITHMETIC[name]()
 
     def rounded(values: Any) -> Any:
         """To 10 bits of the mantissa, to the nearest even; its gradient is that of the value itself."""
@@ -177,15 +182,15 @@ def tf32(name: str, simulation: Simulation) -> Iterator[Simulation]:
         whole = ops.bitwise_and(whole + 0xFFF + ops.bitwise_and(ops.right_shift(whole, 13), 1), -0x2000)
         return values + ops.stop_gradient(bits(whole, "float32") - values)
 
-    def matmul(one: Any, other: Any) -> Any:
-        reduced = simulation.on and (allowed() or not simulation.obeys) and "float32" in str(one.dtype)
-        return exact(*(rounded(ops.convert_to_tensor(value)) for value in (one, other))) if reduced else exact(one, other)
+    def reduced(exact: Any, left: Any, right: Any, *bias: Any) -> Any:
+        if simulation.on and (allowed() or not simulation.obeys) and "float32" in str(left.dtype):
+            left, right = (rounded(ops.convert_to_tensor(value)) for value in (left, right))
+        return exact(left, right, *bias)
 
-    ops.matmul = matmul
-    try:
+    with ExitStack() as stack:
+        for module, product in products:
+            stack.enter_context(patch.object(module, product, partial(reduced, getattr(module, product))))
         yield simulation
-    finally:
-        ops.matmul = exact
 
 
 def _tensorflow() -> tuple[Callable[..., Any], Callable[[], Any]]:

@@ -70,7 +70,7 @@ class StageRunner:
             files = {stage: manifest.files for stage, manifest in done.items()}
             process, attempt = self.stage(name, run, inputs | files, mode=mode, **more)
             assert process.returncode == 0, process.stdout + process.stderr
-            assert process.stderr == ""
+            assert process.stderr == "", process.stderr
             manifest = self.store.manifest(attempt)
             assert manifest is not None and manifest.failure is None
             done[name] = manifest

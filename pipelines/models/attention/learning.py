@@ -186,7 +186,7 @@ class SequenceStep:
         vectors = ops.where(ops.expand_dims(codes < count, 2), vectors, marks) * shape.scale
         vectors = vectors + self._on.gather(ops.convert_to_tensor(self._dense[PLACES]), steps)
         vectors = ops.reshape(ops.transpose(vectors, (1, 0, 2)), (-1, shape.width))
-        by_row = ops.transpose(windows)
+        by_row = ops.transpose(ops.cast(windows, "float32"))  # TensorFlow warns of transposed integers on CPUs without AVX-512
         hidden = ops.cast(ops.not_equal(by_row[:, None, :, None], by_row[:, None, None, :]), "float32") * NEVER
         if shape.objective == "next":
             hidden = hidden + ops.convert_to_tensor(only_before(shape.places))

@@ -25,7 +25,9 @@ USUAL = 4
     [(100, 100, USUAL), (100, 99, USUAL), (100, 55, USUAL), (100, 50, 0), (100, 33, 0), (0, 0, USUAL)],
     ids=["logged positives", "one dislike", "ratings from 4 on", "half", "clicks", "no rows"],
 )
-def test_negatives_are_sampled_unless_half_of_the_rows_are_negatives_and_the_model_need_not_rank(rows: int, positives: int, negatives: int) -> None:
+def test_negatives_are_sampled_unless_half_of_the_rows_are_negatives_and_the_model_need_not_rank(
+    rows: int, positives: int, negatives: int
+) -> None:
     if rows:
         assert LabelCounts(rows, positives, ranked=False).negatives(None, USUAL) == negatives
         assert LabelCounts(rows, positives, ranked=True).negatives(None, USUAL) == USUAL
