@@ -1,11 +1,11 @@
-"""Click models on Frappe: our families with their defaults and with presets, beside plain models in torch and boosted trees.
+"""Click models on Frappe: our families with their presets, beside plain models in torch and boosted trees.
 
     python -m benchmarks.clicks --data FOLDER [--seeds 5] [--contenders "eyas: dlrm" ...]
 
 FOLDER holds train.parquet with `label` and ten columns of codes (`frappe`). An eighth of the rows, drawn once, is the test; of the others a
-seventh, drawn by the seed, chooses the epoch or the number of trees. All contenders get these rows; families by their defaults also train
-on the rows to choose by. Each contender has one trial, without a search. Families get their rows from the etl stage and train as in a run;
-peers get the same encoded columns.
+seventh, drawn by the seed, chooses the epoch or the number of trees. Each contender has four trials with the first seed, of which the best
+by the AUC of these rows is trained with the other seeds. Families get their rows from the etl stage and train as in a run; peers get the
+same encoded columns.
 
 Results are stored by contender and seed in `--store`; an interrupted run continues. Calibration is the mean prediction of
 the test rows, divided by their share of clicks.
@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,19 +42,32 @@ from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 
 TEST, VALIDATION = 1 / 8, 1 / 7
-CUT = 1
+CUT = 2
 """Seed of the test rows."""
 TREES = 1_000
 """At most, of plain boosted trees."""
-FAMILIES = ("mlp", "wide_deep", "dlrm", "deepfm", "dcn", "gbm")
-MODELS: dict[str, dict[str, Any]] = {
-    **{f"eyas: {name}": {"family": name} for name in FAMILIES},
-    **{f"eyas: frappe-{name}": {"preset": f"frappe-{name}", "train": {"validation": VALIDATION}} for name in FAMILIES},
-}
-"""Families with their defaults, which hold no rows out, and with the presets for clicks."""
+Settings = Mapping[str, Any]
+NEURAL: tuple[Settings, ...] = ({}, {"regularisation": 0.03}, {"dropout": 0.2}, {"layers": (400, 400, 400)})
+"""Trials of our neural families, beside their presets."""
+PLAIN: tuple[Settings, ...] = ({}, {"penalty": 0.02}, {"dropout": 0.2}, {"layers": (256, 256, 256)})
+"""Trials of the models in torch."""
+GROWN: tuple[Settings, ...] = ({}, {"depth": 6}, {"depth": 10, "columns": 1.0}, {"learning_rate": 0.1, "least": 1.0})
+XGBOOST: tuple[Settings, ...] = (
+    {},
+    {"max_depth": 10},
+    {"max_depth": 10, "eta": 0.05, "min_child_weight": 0.1},
+    {"max_depth": 14, "eta": 0.05, "min_child_weight": 0.1, "colsample_bytree": 0.5, "subsample": 0.8},
+)
+LIGHTGBM: tuple[Settings, ...] = (
+    {},
+    {"num_leaves": 255},
+    {"num_leaves": 255, "learning_rate": 0.05, "min_child_samples": 5},
+    {"num_leaves": 255, "learning_rate": 0.05, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1},
+)
 UNITS = {"auc": "", "log-loss": "", "calibration": "", "training": "s"}
 Floats = NDArray[np.float32]
 Labelled = tuple[Codes, Floats]
+Score = Callable[[Codes], Floats]
 
 
 @dataclass(frozen=True)
@@ -107,35 +120,39 @@ def _of_seed(files: Mapping[str, Path], folder: Path, seed: int) -> ClickData:
     return ClickData(graph, task, read(rest), read(validation), read(files["holdout.parquet"]))
 
 
-def by_family(settings: Mapping[str, Any], data: ClickData, seed: int) -> Floats:
-    model = Model.model_validate({**settings, "train": {**settings.get("train", {}), "seed": seed}})
-    fitted = family_of(model.family).train(data.task(model))
-    return fitted.model.score(data.test[0])
+def by_family(preset: str, settings: Settings, data: ClickData, seed: int) -> Score:
+    model = Model.model_validate({"preset": preset, "params": settings, "train": {"validation": VALIDATION, "seed": seed}})
+    return family_of(model.family).train(data.task(model)).model.score
 
 
-def by_torch(name: str, data: ClickData, seed: int) -> Floats:
+def by_torch(name: str, settings: Settings, data: ClickData, seed: int) -> Score:
     from benchmarks.peers import clicks_torch
 
     train, validation = ((matrix(columns), labels) for columns, labels in (data.train, data.validation))
-    score = clicks_torch.fit(name, train, validation, seed, lambda labels, scores: auc(labels, scores) or 0.0)
-    return score(matrix(data.test[0]))
+    score = clicks_torch.fit(name, settings, train, validation, seed, lambda labels, scores: auc(labels, scores) or 0.0)
+    return lambda columns: score(matrix(columns))
 
 
-def by_xgboost(data: ClickData, seed: int) -> Floats:
+def by_xgboost(settings: Settings, data: ClickData, seed: int) -> Score:
     import xgboost
 
     kinds = ["c"] * len(data.graph.features)
-    train, validation, test = (
-        xgboost.DMatrix(matrix(columns), labels, feature_types=kinds, enable_categorical=True)
-        for columns, labels in (data.train, data.validation, data.test)
-    )
+
+    def rows_of(columns: Codes, labels: Floats | None = None) -> Any:
+        return xgboost.DMatrix(matrix(columns), labels, feature_types=kinds, enable_categorical=True)
+
+    train, validation = rows_of(*data.train), rows_of(*data.validation)
     options = {"objective": "binary:logistic", "eval_metric": "auc", "tree_method": "hist", "eta": 0.1, "seed": seed, "nthread": 1}
-    trees = xgboost.train(options, train, TREES, [(validation, "validation")], early_stopping_rounds=20, verbose_eval=False)
-    scores: Floats = trees.predict(test, iteration_range=(0, trees.best_iteration + 1))
-    return scores
+    trees = xgboost.train({**options, **settings}, train, TREES, [(validation, "validation")], early_stopping_rounds=20, verbose_eval=False)
+
+    def score(columns: Codes) -> Floats:
+        scores: Floats = trees.predict(rows_of(columns), iteration_range=(0, trees.best_iteration + 1))
+        return scores
+
+    return score
 
 
-def by_lightgbm(data: ClickData, seed: int) -> Floats:
+def by_lightgbm(settings: Settings, data: ClickData, seed: int) -> Score:
     import lightgbm
 
     names = list(range(len(data.graph.features)))
@@ -143,20 +160,22 @@ def by_lightgbm(data: ClickData, seed: int) -> Floats:
     validation = lightgbm.Dataset(matrix(data.validation[0]), data.validation[1], categorical_feature=names, reference=train)
     options = {"objective": "binary", "metric": "auc", "learning_rate": 0.1, "seed": seed, "verbose": -1, "num_threads": 1}
     stop = lightgbm.early_stopping(20, verbose=False)
-    trees = lightgbm.train(options, train, TREES, [validation], callbacks=[stop])
-    return np.asarray(trees.predict(matrix(data.test[0]), num_iteration=trees.best_iteration), np.float32)
+    trees = lightgbm.train({**options, **settings}, train, TREES, [validation], callbacks=[stop])
+    return lambda columns: np.asarray(trees.predict(matrix(columns), num_iteration=trees.best_iteration), np.float32)
 
 
 def matrix(columns: Codes) -> NDArray[np.int64]:
     return np.stack([columns[name] for name in sorted(columns)], axis=1).astype(np.int64)
 
 
-CONTENDERS: dict[str, Callable[[ClickData, int], Floats]] = {
-    **{name: partial(by_family, settings) for name, settings in MODELS.items()},
-    **{f"torch: {name}": partial(by_torch, name) for name in ("mlp", "deepfm", "dcn-v2")},
-    "xgboost": by_xgboost,
-    "lightgbm": by_lightgbm,
+CONTENDERS: dict[str, tuple[Callable[[Settings, ClickData, int], Score], tuple[Settings, ...]]] = {
+    **{f"eyas: {name}": (partial(by_family, f"frappe-{name}"), NEURAL) for name in ("mlp", "wide_deep", "dlrm", "deepfm", "dcn")},
+    "eyas: gbm": (partial(by_family, "frappe-gbm"), GROWN),
+    **{f"torch: {name}": (partial(by_torch, name), PLAIN) for name in ("mlp", "deepfm", "dcn-v2")},
+    "xgboost": (by_xgboost, XGBOOST),
+    "lightgbm": (by_lightgbm, LIGHTGBM),
 }
+"""How each contender is trained, and the settings of its trials."""
 
 
 def measured(scores: Floats, labels: Floats) -> dict[str, float]:
@@ -176,26 +195,29 @@ def clicks(
     logging.getLogger("stage").setLevel(logging.ERROR)
     store.parent.mkdir(parents=True, exist_ok=True)
     done = [json.loads(line) for line in store.read_text().splitlines()] if store.exists() else []
-    results = {(result["contender"], result["seed"]): result for result in done}
+    results: dict[tuple[str, int, int], dict[str, Any]] = {(run["contender"], run["trial"], run["seed"]): run for run in done}
     with scratch() as folder, store.open("a") as stream:
-        of_seed = encode(data, folder)
-        for seed in range(1, seeds + 1):
-            rows: ClickData | None = None
-            for contender in contenders:
-                if (contender, seed) in results:
-                    continue
-                rows = rows or of_seed(seed)
-                began = time.monotonic()
-                scores = CONTENDERS[contender](rows, seed)
-                result = {"contender": contender, "seed": seed, "training": time.monotonic() - began} | measured(scores, rows.test[1])
-                results[contender, seed] = result
+        of_seed = cache(encode(data, folder))
+
+        def trained(contender: str, trial: int, seed: int) -> Mapping[str, Any]:
+            if (contender, trial, seed) not in results:
+                rows, (train, trials), began = of_seed(seed), CONTENDERS[contender], time.monotonic()
+                score = train(trials[trial], rows, seed)
+                result: dict[str, Any] = {"contender": contender, "trial": trial, "seed": seed, "training": time.monotonic() - began}
+                result["validation"] = auc(rows.validation[1] > 0, score(rows.validation[0]))
+                result |= measured(score(rows.test[0]), rows.test[1])
+                results[contender, trial, seed] = result
                 stream.write(json.dumps(result) + "\n")
                 stream.flush()
                 say(" ".join(f"{name}={value:.4f}" if isinstance(value, float) else f"{name}={value}" for name, value in result.items()))
-    for contender in contenders:
-        runs = [results[contender, seed] for seed in range(1, seeds + 1)]
-        note = f"AUC {_spread(runs, 'auc')}, log-loss {_spread(runs, 'log-loss')}, one trial"
-        yield from rows_of_runs("frappe, given labels", contender, runs, UNITS, note)
+            return results[contender, trial, seed]
+
+        for contender in contenders:
+            trials = CONTENDERS[contender][1]
+            trial = max(range(len(trials)), key=lambda trial: trained(contender, trial, 1)["validation"])
+            runs = [trained(contender, trial, seed) for seed in range(1, seeds + 1)]
+            note = f"AUC {_spread(runs, 'auc')}, log-loss {_spread(runs, 'log-loss')}, trial {trial + 1} of {len(trials)}"
+            yield from rows_of_runs("frappe, given labels", contender, runs, UNITS, note)
 
 
 def _spread(runs: Sequence[Mapping[str, float]], name: str) -> str:

@@ -7,7 +7,7 @@ whenever the validation AUC does not rise; the epoch with the best validation AU
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ Floats = NDArray[np.float32]
 Metric = Callable[[Floats, Floats], float]
 
 
-def hidden(width: int) -> tuple[nn.Sequential, int]:
+def hidden(width: int, layers: Sequence[int], dropout: float) -> tuple[nn.Sequential, int]:
     parts: list[nn.Module] = []
-    for units in LAYERS:
-        parts += [nn.Linear(width, units), nn.BatchNorm1d(units), nn.ReLU(), nn.Dropout(DROPOUT)]
+    for units in layers:
+        parts += [nn.Linear(width, units), nn.BatchNorm1d(units), nn.ReLU(), nn.Dropout(dropout)]
         width = units
     return nn.Sequential(*parts), width
 
@@ -33,13 +33,14 @@ def hidden(width: int) -> tuple[nn.Sequential, int]:
 class ClickModel(nn.Module):
     """Embeddings of all columns in one table; a subclass makes the logit."""
 
-    def __init__(self, sizes: list[int]) -> None:
+    def __init__(self, sizes: list[int], layers: Sequence[int] = LAYERS, dropout: float = DROPOUT, penalty: float = PENALTY) -> None:
         super().__init__()
+        self.strength, self.top = penalty, layers[-1]
         self.register_buffer("starts", torch.tensor([0, *np.cumsum(sizes)[:-1].tolist()]))
         self.vectors = nn.Embedding(sum(sizes), WIDTH)
         nn.init.normal_(self.vectors.weight, std=1e-4)
         self.inputs = WIDTH * len(sizes)
-        self.hidden, width = hidden(self.inputs)
+        self.hidden, width = hidden(self.inputs, layers, dropout)
         self.deep = nn.Linear(width, 1)
 
     def forward(self, codes: Tensor) -> Tensor:
@@ -51,12 +52,12 @@ class ClickModel(nn.Module):
         return logits
 
     def penalty(self) -> Tensor:
-        return PENALTY / 2 * sum((table.weight**2).sum() for table in self.modules() if isinstance(table, nn.Embedding))
+        return self.strength / 2 * sum((table.weight**2).sum() for table in self.modules() if isinstance(table, nn.Embedding))
 
 
 class DeepFM(ClickModel):
-    def __init__(self, sizes: list[int]) -> None:
-        super().__init__(sizes)
+    def __init__(self, sizes: list[int], **settings: Any) -> None:
+        super().__init__(sizes, **settings)
         self.weights = nn.Embedding(sum(sizes), 1)
         nn.init.normal_(self.weights.weight, std=1e-4)
 
@@ -66,10 +67,10 @@ class DeepFM(ClickModel):
 
 
 class DCNv2(ClickModel):
-    def __init__(self, sizes: list[int]) -> None:
-        super().__init__(sizes)
+    def __init__(self, sizes: list[int], **settings: Any) -> None:
+        super().__init__(sizes, **settings)
         self.crosses = nn.ModuleList(nn.Linear(self.inputs, self.inputs) for _ in range(CROSSES))
-        self.deep = nn.Linear(self.inputs + LAYERS[-1], 1)
+        self.deep = nn.Linear(self.inputs + self.top, 1)
 
     def logit(self, places: Tensor, vectors: Tensor) -> Tensor:
         first = vectors.flatten(1)
@@ -83,11 +84,13 @@ class DCNv2(ClickModel):
 MODELS: dict[str, type[ClickModel]] = {"mlp": ClickModel, "deepfm": DeepFM, "dcn-v2": DCNv2}
 
 
-def fit(name: str, train: tuple[Ints, Floats], held: tuple[Ints, Floats], seed: int, auc: Metric) -> Callable[[Ints], Floats]:
+def fit(
+    name: str, settings: Mapping[str, Any], train: tuple[Ints, Floats], held: tuple[Ints, Floats], seed: int, auc: Metric
+) -> Callable[[Ints], Floats]:
     """Trains a model on codes [rows, columns] and labels; returns its scores of codes."""
     torch.manual_seed(seed)
     sizes = [int(max(train[0][:, at].max(), held[0][:, at].max())) + 2 for at in range(train[0].shape[1])]
-    model = MODELS[name](sizes)
+    model = MODELS[name](sizes, **settings)
     optimizer, loss_of = torch.optim.Adam(model.parameters(), RATE), nn.BCEWithLogitsLoss()
     codes, labels = (torch.from_numpy(array) for array in train)
 

@@ -187,22 +187,22 @@ class TrainingLoop:
 
     def _compared(self, epoch: Epoch) -> str:
         """Keeps the best weights so far; returns why training ends, or an empty text."""
-        last, improved = epoch.number >= self._count, None
+        last = epoch.number >= self._count
         if epoch.looked:
             value = epoch.looked[self._by(epoch)]
             stop = self._training.early_stop
             best = self._best or BestEpoch(0, math.inf if self._metric == "loss" else -math.inf, value)
             counts = best.epoch == 0 or self._better(value, best.counted, stop.min_change if stop is not None else 0.0)
             best.counted, best.looks = (value, 0) if counts else (best.counted, best.looks + 1)
-            improved = self._better(value, best.value)
-            if improved:
+            if self._better(value, best.value):
                 best.epoch, best.value = epoch.number, value
                 if not last:  # after the last epoch the step still has these weights
                     self._keep_best()
             self._best = best
             if stop is not None and best.looks >= stop.patience:
                 return f"{self._metric} did not improve in {stop.patience} validations"
-        if not last and self._schedule.falls(epoch.number, improved) and isinstance(self._step, Scheduled):
+        best_epoch = self._best.epoch if epoch.looked and self._best else None
+        if not last and self._schedule.falls(epoch.number, best_epoch) and isinstance(self._step, Scheduled):
             self._step.scale_rate(FACTOR)
             self._log.info("learning rate: lowered epoch=%d factor=%g", epoch.number, FACTOR)
         return "all epochs are done" if last else ""

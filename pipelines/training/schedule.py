@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from shared.contracts.training import Schedule
 
 FACTOR = 0.1
+PATIENCE = 2
+"""Epochs in a row without improvement before a fall of `plateau`: a single one is often noise, and an early fall cannot be undone."""
 MOST = 3
 """Most falls of `plateau`: a smaller rate than a thousandth changes nothing."""
 
@@ -20,10 +22,10 @@ class RateSchedule:
     lowered: list[int] = field(default_factory=list)
     """Epochs after which the rate has fallen."""
 
-    def falls(self, epoch: int, improved: bool | None) -> bool:
-        """Returns whether the rate falls after this epoch; `improved` is None without a validation."""
+    def falls(self, epoch: int, best: int | None) -> bool:
+        """Returns whether the rate falls after this epoch; `best` is the best epoch so far, None without a validation."""
         if self.schedule == "plateau":
-            falls = improved is False and len(self.lowered) < MOST
+            falls = best is not None and epoch - max(best, *self.lowered, 0) >= PATIENCE and len(self.lowered) < MOST
         else:
             falls = self.schedule != "constant" and epoch in self.schedule
         if falls:

@@ -9,11 +9,12 @@ from pipelines.training.schedule import RateSchedule
 from shared.contracts.models import Model, Training
 
 
-def test_a_plateau_lowers_the_rate_after_validations_without_improvement_up_to_three_times() -> None:
+def test_a_plateau_lowers_the_rate_after_two_epochs_without_improvement_up_to_three_times() -> None:
     schedule = RateSchedule("plateau")
-    improved = [True, False, None, True, False, False, False]
-    assert [schedule.falls(epoch, value) for epoch, value in enumerate(improved, 1)] == [False, True, False, False, True, True, False]
-    assert schedule.lowered == [2, 5, 6]
+    best = [1, 1, 3, 3, 3, 3, 3, 8, 8, 8, 8, 8]
+    assert [epoch for epoch, number in enumerate(best, 1) if schedule.falls(epoch, number)] == [5, 7, 10]
+    assert schedule.lowered == [5, 7, 10]
+    assert not RateSchedule("plateau").falls(4, None)
 
 
 def test_listed_epochs_lower_the_rate_and_a_constant_rate_stays() -> None:
