@@ -51,7 +51,7 @@ NEURAL: tuple[Settings, ...] = ({}, {"regularisation": 0.03}, {"dropout": 0.2}, 
 """Trials of our neural families, beside their presets."""
 PLAIN: tuple[Settings, ...] = ({}, {"penalty": 0.02}, {"dropout": 0.2}, {"layers": (256, 256, 256)})
 """Trials of the models in torch."""
-GROWN: tuple[Settings, ...] = ({}, {"depth": 6}, {"depth": 10, "columns": 1.0}, {"learning_rate": 0.1, "least": 1.0})
+GROWN: tuple[Settings, ...] = ({}, {"depth": 14}, {"depth": 10, "columns": 1.0}, {"learning_rate": 0.1, "least": 1.0})
 XGBOOST: tuple[Settings, ...] = (
     {},
     {"max_depth": 10},

@@ -28,7 +28,7 @@ _CLICKS: Mapping[str, Any] = {"epochs": 40, "learning_rate": 0.001, "schedule": 
     "early_stop": {"metric": "auc", "patience": 5}
 }
 _DEEP: dict[str, Any] = {"layers": (256, 256, 256), "regularisation": 0.08, "negatives": 0}
-_GROWN = {"trees": 800, "depth": 14, "learning_rate": 0.05, "least": 0.1, "columns": 0.5, "folds": 12, "negatives": 0}
+_GROWN = {"trees": 800, "learning_rate": 0.05, "least": 0.1, "columns": 0.5, "folds": 12, "negatives": 0}
 _ML_1M = "ml-1m: one random positive held out per user, ranked among 99 items without interactions of the user, and in the full catalogue"
 
 PRESETS: Mapping[str, Preset] = {
