@@ -58,8 +58,8 @@ class Training(Strict):
     learning_rate: float = Field(0.003, gt=0, le=10, description="Learning rate of the optimizer.")
     schedule: Schedule = Field(
         "constant",
-        description="When the learning rate falls to a tenth: never (`constant`); after two validations in a row without a better "
-        "metric, up to three times (`plateau`); or after these epochs, such as [4, 6]. A refit lowers it after the same epochs as the training.",
+        description="When the learning rate falls to a tenth: never (`constant`); after two validations without improvement, up to "
+        "three times (`plateau`); or after these epochs, such as [4, 6]. A refit lowers it after the same epochs as the training.",
     )
     seed: int = Field(1, ge=0, description="Seed of weights, shuffling and negatives.")
     mixed_precision: bool | Literal["bfloat16", "float16"] = Field(
