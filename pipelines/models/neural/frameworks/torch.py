@@ -18,7 +18,7 @@ from pipelines.models.neural.frameworks.protocol import TINY, Jit, MutableState,
 from pipelines.models.neural.optimizers import Rows
 from pipelines.models.runtime import load_torch
 
-BLOCK = 1 << 17
+BLOCK = 1 << 20
 """Numbers of a table that are updated at once on a CPU."""
 
 
