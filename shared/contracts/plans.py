@@ -80,7 +80,8 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 
 
 def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[str, str]:
-    """Returns a stage's inputs from the spec, leaf by leaf. Of the gates, training reads whether the model must rank."""
+    """Returns a stage's inputs from the spec, leaf by leaf. Of the gates, a training whose
+    negatives the spec does not set reads whether the model must rank."""
     document = spec.document()
     document["model"].pop("tune", None)  # a run does not search
     parts: dict[str, str] = {}
@@ -88,7 +89,8 @@ def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[s
         parts |= leaves(_at(document, path), path)
     if stage in ("evaluate", "refit"):
         parts |= leaves(spec.serve.not_seen is not None, "serve.filter.not_seen")
-    if stage in ("train", "refit") and not spec.ranks_catalogue:
+    draws_by_labels = getattr(spec.model.params, "negatives", 0) is None and not spec.ranks_catalogue
+    if stage in ("train", "refit") and draws_by_labels:
         parts |= leaves(False, "gates.ranking")
     if stage == "evaluate":
         parts |= leaves(gated_metrics(spec), "gates.metric")

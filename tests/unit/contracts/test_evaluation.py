@@ -66,6 +66,9 @@ def test_a_model_must_rank_unless_its_gates_measure_labelled_rows_alone(gates: l
     assert spec.ranks_catalogue is ranks
     for stage in ("train", "refit"):
         assert ("spec: gates.ranking" not in stage_parts(spec, stage)) is ranks
+        for model in ("{family: mf}", "{family: mlp, params: {negatives: 4}}"):
+            fixed = parse_spec(f"{SPEC}\ngates: {gates}\nmodel: {model}")
+            assert "spec: gates.ranking" not in stage_parts(fixed, stage), "its training draws as many for any gates"
 
 
 def test_another_number_of_users_makes_the_evaluation_anew_and_no_other_stage() -> None:

@@ -48,7 +48,7 @@ SPEC_CHANGES: list[tuple[dict[str, object], set[str]]] = [
     ({"serve": {"lists": "offsets"}}, {"export"}),
     ({"serve": {"vocabulary_limit": 10}}, {"export"}),
     ({"gates": [{"metric": "auc", "min": 0.9}, {"parity": 1e-3}]}, set()),
-    ({"gates": [{"metric": "hr@3", "min": 0.6}]}, {"evaluate"}),
+    ({"gates": [{"metric": "hr@3", "min": 0.6}]}, {"train", "evaluate", "refit"}),  # a ranking, so that negatives are drawn
     ({"rollout": {"steps": ["3%"]}}, set()),
     ({"resources": {"train": {"timeout": "3s"}}}, set()),
     ({"resources": {"train": {"memory": "1Gi"}}}, {"train", "refit"}),
