@@ -1,4 +1,4 @@
-"""Click models on Frappe: our families with their presets, beside plain models in torch and boosted trees.
+"""Trains click models on the Frappe data: families with their presets, plain models in torch, and plain boosted trees.
 
     python -m benchmarks.clicks --data FOLDER [--seeds 5] [--contenders "eyas: dlrm" ...]
 

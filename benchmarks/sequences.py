@@ -1,4 +1,4 @@
-"""Rank of the next item on Amazon Beauty: `session` and other families, beside a plain SASRec in torch and a plain session-kNN.
+"""Measures how well models predict each user's next item on Amazon Beauty: our families, a plain SASRec in torch, a plain session-kNN.
 
     python -m benchmarks.sequences --data FOLDER [--seeds 3] [--contenders "eyas: session" ...]
 

@@ -143,7 +143,7 @@ def _batch_size(spec: RecommenderSpec, fitted: ExplainedFit, params: Params | No
 
 def _negatives(params: object, fitted: ExplainedFit, ranked: bool) -> int:
     chosen: int | None = getattr(params, "negatives", 0)
-    return LabelCounts(fitted.rows, fitted.positives, ranked).negatives(chosen, NEGATIVES)
+    return LabelCounts(fitted.rows, fitted.positives).negatives(chosen, NEGATIVES, ranked)
 
 
 def _totals(batch: BatchSize, tables: tuple[Embedding, ...]) -> Totals:

@@ -49,7 +49,7 @@ class Gbm:
         params, graph, training = task.model.params, task.graph, task.model.train
         assert isinstance(params, GbmParams)
         started = time.monotonic()
-        negatives = count_labels(task).negatives(params.negatives, NEGATIVES)
+        negatives = count_labels(task).negatives(params.negatives, NEGATIVES, task.ranked)
         params = params.model_copy(update={"negatives": negatives})
         parent = load(task.parent) if task.parent is not None else None
         layout = layout_of(graph, params.width > 0, splits_keys(params, parent))
@@ -91,8 +91,10 @@ class Gbm:
 
 
 def splits_keys(params: GbmParams, parent: TreeModel | None) -> bool:
-    """Returns whether trees also split the codes of users and items. If the spec does not say so: as the parent's trees, or if no negatives
-    are sampled."""
+    """Returns whether trees also split the codes of users and items.
+
+    If the spec does not set it, a warm run does as its parent did, and another run splits them if it samples no negatives.
+    """
     if params.keys is not None:
         return params.keys
     if parent is not None:

@@ -87,7 +87,8 @@ class UserHistory:
 
 @dataclass(frozen=True)
 class HistoryModel(LowersExternalWeights):
-    """Implements the parts of Trained and ReadsRecentItems that are equal in all families that sum over a user's liked items."""
+    """Base class of the models whose score is a sum over the user's liked items; implements what they share of Trained and
+    ReadsRecentItems."""
 
     recent_use: ClassVar[str] = "recent likes are added to the user's likes"
 

@@ -21,23 +21,23 @@ SHARE = 0.5
 class LabelCounts:
     rows: int
     positives: int
-    ranked: bool
-    """Whether the model must rank a catalogue."""
 
     @property
     def given_share(self) -> float:
         """Share of the rows whose label is negative."""
         return 1 - self.positives / max(1, self.rows)
 
-    def negatives(self, chosen: int | None, usual: int) -> int:
-        """Returns the spec's number of sampled negatives for each positive, or 0 if the rows have enough of their own, else `usual`."""
+    def negatives(self, chosen: int | None, usual: int, ranked: bool) -> int:
+        """Returns the spec's number of sampled negatives for each positive.
+
+        If the spec has none: 0 if the rows have enough negatives and the model need not rank a catalogue (`ranked`), else `usual`.
+        """
         if chosen is not None:
             return chosen
-        return 0 if self.given_share >= SHARE and not self.ranked else usual
+        return 0 if self.given_share >= SHARE and not ranked else usual
 
 
 def count_labels(task: Task) -> LabelCounts:
     """Counts the training rows; of a warm run all pairs so far, so that feedback of a few days does not change what a score means."""
     rows = pl.scan_parquet(task.rows if task.history is None else task.history)
-    count, positives = rows.select(pl.len(), (pl.col("label") > 0).sum()).collect(engine="streaming").row(0)
-    return LabelCounts(count, positives, task.ranked)
+    return LabelCounts(*rows.select(pl.len(), (pl.col("label") > 0).sum()).collect(engine="streaming").row(0))

@@ -23,7 +23,7 @@ class RateSchedule:
     """Epochs after which the rate has fallen."""
 
     def falls(self, epoch: int, best: int | None) -> bool:
-        """Returns whether the rate falls after this epoch; `best` is the best epoch so far, None without a validation."""
+        """Returns whether the rate falls after this epoch. `best` is the number of the best epoch, None without a validation."""
         if self.schedule == "plateau":
             falls = best is not None and epoch - max(best, *self.lowered, 0) >= PATIENCE and len(self.lowered) < MOST
         else:

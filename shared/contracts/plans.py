@@ -80,8 +80,10 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 
 
 def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[str, str]:
-    """Returns a stage's inputs from the spec, leaf by leaf. Of the gates, a training whose
-    negatives the spec does not set reads whether the model must rank."""
+    """Returns a stage's inputs from the spec, leaf by leaf.
+
+    Gates decide about the training only where the spec does not set the number of negatives.
+    """
     document = spec.document()
     document["model"].pop("tune", None)  # a run does not search
     parts: dict[str, str] = {}

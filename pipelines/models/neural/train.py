@@ -54,7 +54,7 @@ def train_neural(
     of looked-up vectors in the loss. `first` gives the first weights of a run without a parent."""
     group = None if task.rank is None else Group(task.rank)
     labels = count_labels(task)
-    negatives, verified = (0, False) if params is None else (labels.negatives(params.negatives, NEGATIVES), params.verified)
+    negatives, verified = (0, False) if params is None else (labels.negatives(params.negatives, NEGATIVES, task.ranked), params.verified)
     decay = params.regularisation if isinstance(params, DeepParams) else 0.0
     task.log.info("labels: counted rows=%d positives=%d sampled_negatives=%d", labels.rows, labels.positives, negatives)
     wants = TrainingRequest(

@@ -29,13 +29,13 @@ def test_negatives_are_sampled_unless_half_of_the_rows_are_negatives_and_the_mod
     rows: int, positives: int, negatives: int
 ) -> None:
     if rows:
-        assert LabelCounts(rows, positives, ranked=False).negatives(None, USUAL) == negatives
-        assert LabelCounts(rows, positives, ranked=True).negatives(None, USUAL) == USUAL
+        assert LabelCounts(rows, positives).negatives(None, USUAL, ranked=False) == negatives
+        assert LabelCounts(rows, positives).negatives(None, USUAL, ranked=True) == USUAL
 
 
 def test_the_number_of_the_spec_counts_whatever_the_rows_hold() -> None:
-    assert LabelCounts(100, 10, ranked=False).negatives(7, USUAL) == 7
-    assert LabelCounts(100, 100, ranked=True).negatives(0, USUAL) == 0
+    assert LabelCounts(100, 10).negatives(7, USUAL, ranked=False) == 7
+    assert LabelCounts(100, 100).negatives(0, USUAL, ranked=True) == 0
 
 
 def test_a_warm_run_counts_all_pairs_so_far(tmp_path: Path) -> None:
@@ -43,8 +43,8 @@ def test_a_warm_run_counts_all_pairs_so_far(tmp_path: Path) -> None:
     pl.DataFrame({"label": [1, 0, 0, 0]}).write_parquet(tmp_path / "history.parquet")
     nothing: Any = None
     task = Task(Model(), nothing, tmp_path / "rows.parquet", nothing, None, nothing, logging.getLogger("test"))
-    assert count_labels(task) == LabelCounts(3, 3, ranked=True)
-    assert count_labels(replace(task, history=tmp_path / "history.parquet", ranked=False)) == LabelCounts(4, 1, ranked=False)
+    assert count_labels(task) == LabelCounts(3, 3)
+    assert count_labels(replace(task, history=tmp_path / "history.parquet")) == LabelCounts(4, 1)
 
 
 def test_a_refit_draws_as_many_negatives_and_lowers_the_rate_after_the_same_epochs(tmp_path: Path) -> None:
