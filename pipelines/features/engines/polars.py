@@ -83,11 +83,9 @@ class _Plans:
         widest = {ask: self._widest(ask, counts) for ask in counts}
         longest = {ask: self._counted(ask, counts) for ask in asks if isinstance(ask, LongestList)}
         latest = [ask for ask in asks if isinstance(ask, NewestValues) and (ask.of, ask.count, ask.liked) == (self.data.row[2], 1, False)]
-        plain = {ask: ValueCounts((ask.by,), "interactions") for ask in latest if not ask.pages}
-        plain = {ask: count for ask, count in plain.items() if widest.get(count) == count}
-        queries: dict[Statistic, pl.LazyFrame] = {ask: self._count(ask, ask in plain.values()) for ask in dict.fromkeys(widest.values())}
+        queries: dict[Statistic, pl.LazyFrame] = {ask: self._count(ask) for ask in dict.fromkeys(widest.values())}
         queries |= {ask: self._longest(ask) for ask, count in longest.items() if count is None}
-        queries |= {ask: self._latest(ask) for ask in latest if ask not in plain}
+        queries |= {ask: self._latest(ask) for ask in latest}
         frames = (
             dict(zip(queries, pl.collect_all(list(queries.values()), engine="streaming", optimizations=_APART), strict=True))
             if queries
@@ -96,13 +94,11 @@ class _Plans:
         results: dict[Statistic, Any] = {ask: _narrowed(ask, frames[widest[ask]].drop_nulls(ask.keys)) for ask in counts}
         for statistic, count in longest.items():
             results[statistic] = frames[statistic].item() if count is None else frames[widest[count]][_LENGTH].max()
-        for newest in latest:
-            frame = frames[plain.get(newest, newest)].select(newest.by, pl.concat_list(VALUES))
-            results[newest] = frame.sort(newest.by)
+        results |= {ask: frames[ask].select(ask.by, pl.concat_list(VALUES)).sort(ask.by) for ask in latest}
         return results
 
     def _latest(self, ask: NewestValues) -> pl.LazyFrame:
-        """The newest time is the maximum: needs no order."""
+        """The newest time of all rows, the holdout's too, is the maximum: needs no order."""
         assert self.data.history is not None
         rows = self.data.history.scan(ask.pages).select(ask.by, ask.of)
         return rows.group_by(ask.by).agg(pl.col(ask.of).max().alias(VALUES))
@@ -118,8 +114,8 @@ class _Plans:
         wide = next((other for other in same if other.targets), None)
         return ask if wide is None else self._widest(wide, others)
 
-    def _count(self, ask: ValueCounts, with_newest: bool) -> pl.LazyFrame:
-        """Also the counts of rows without a key. `with_newest`: adds the newest time of each key."""
+    def _count(self, ask: ValueCounts) -> pl.LazyFrame:
+        """Also the counts of rows without a key."""
         frame = self.data.table(ask.table)
         wanted: list[pl.Expr] = [pl.len().cast(pl.Int64).alias("count")]
         columns = [pl.col(name) for name in ask.keys]
@@ -129,9 +125,6 @@ class _Plans:
             columns += [_units(name, kinds[name]).alias(sum_of(name)) for name in ask.targets]
             wanted += [pl.col(sum_of(name)).sum() for name in ask.targets]
             wanted += [pl.col(sum_of(name)).count().cast(pl.Int64).alias(rows_of(name)) for name in ask.targets]
-        if with_newest:
-            columns.append(pl.col(self.data.row[2]).alias(VALUES))
-            wanted.append(pl.col(VALUES).max())
         keys = [*ask.keys, *([FOLD] if ask.targets else [])]
         if not ask.explode:
             return frame.select(columns).group_by(keys).agg(wanted)

@@ -91,6 +91,20 @@ def test_a_lag_is_the_difference_to_so_many_interactions_before(subtests: pytest
 
 
 @pytest.mark.requirement("G-14")
+def test_a_served_lag_counts_from_the_newest_row_of_the_holdout_too(tmp_path: Path) -> None:
+    """Also when a count of users is fitted in the same passes: it reads the training rows alone."""
+    rows = [{"user": user, "item": 1, "at": at, "label": 1, "spent": 0.0} for user, at in ((1, 5), (2, 7), (1, 20))]
+    schema = pl.Schema({name: dtype for name, dtype in SCHEMA.items() if name != "label"})
+    operators = [{"categorify": ["user", "item"]}, {"count_encode": "user"}, {"lag": {"of": "at", "by": "user"}}]
+    graph = compile_graph(ENTRIES.validate_python(operators), Tables("user", "item", "at", schema))
+    prepared = pl.DataFrame(rows, schema=SCHEMA).with_row_index(ROW).lazy().with_columns(graph.prepared("interactions"))
+    history = RowHistory(prepared, graph.ordered, graph.row, tmp_path, len(rows))
+    fitted = graph.fit(PreparedTables(prepared.filter(pl.col("at") < 10), None, None, graph.row, history))
+    requests = pl.LazyFrame([{"user": user, "item": 1, "at": 30} for user in (1, 2)], schema_overrides=SCHEMA)
+    assert fitted.transform(requests.with_columns(graph.prepared("interactions"))).collect()["at_lag"].to_list() == [10.0, 23.0]
+
+
+@pytest.mark.requirement("G-14")
 def test_a_sequence_is_what_the_user_did_before(subtests: pytest.Subtests, tmp_path: Path) -> None:
     length = 4
 
