@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pipelines.inputs.batch_stages import OWN_ITEM
 from pipelines.inputs.batches import TrainingBatch
+from pipelines.models.neural.arrays import load_arrays
 
 _NEVER = -1e9
 """Logit of an item that cannot be chosen."""
@@ -46,8 +47,7 @@ class Logistic:
         return batch.labels
 
     def __call__(self, outputs: Sequence[Any], targets: Any, among: BatchRows | None = None) -> Any:
-        from keras import ops
-
+        ops = load_arrays()
         logits = outputs[0][:, 0]
         weights = targets + ops.cast(targets <= 0, "float32")  # without a number that a device would wait for
         return ops.mean(ops.softplus(logits) * weights - logits * targets)
@@ -79,8 +79,7 @@ class InBatch:
         return {"items": codes, "chances": self.chances[codes], "weights": batch.labels}
 
     def __call__(self, outputs: Sequence[Any], targets: Any, among: BatchRows | None = None) -> Any:
-        from keras import ops
-
+        ops = load_arrays()
         (users, items), codes, chances = outputs, targets["items"], targets["chances"]
         own = ops.sum(users * items, axis=1) - chances
         every = (items, codes, chances) if among is None else tuple(among.gathered(tensor) for tensor in (items, codes, chances))

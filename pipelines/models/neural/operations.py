@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.models.neural.arrays import load_arrays
 from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST, ColumnSelection, Network, Operations
 
 MOMENTUM = 0.9
@@ -28,16 +29,16 @@ class KerasOperations(Operations):
     def __init__(
         self, weights: Mapping[str, Any], moving: Mapping[str, Any], chance: Any, half: str | None, tiles: Tiles | None = None
     ) -> None:
-        from keras import config, ops
+        from keras import config
 
-        super().__init__(ops, weights)
+        super().__init__(load_arrays(), weights)
         self._torch = importlib.import_module("torch") if config.backend() == "torch" else None
         self._moving, self._chance, self._half = moving, chance, half
         self._tiles, self._cut = tiles or {}, dict[int, tuple[Any, dict[int, Any]]]()
         self.moved: dict[str, Any] = {}
 
     def weight(self, path: str) -> Any:
-        value = self._weights[path]
+        value = self._weights[path].value
         return self._arrays.cast(value, self._half) if self._half else value
 
     def dense(self, rows: Any, kernel: Any, bias: Any) -> Any:
@@ -112,8 +113,7 @@ def tiles_of(network: Network, features: Mapping[str, int]) -> Tiles:
 
 def level(rows: Any, gamma: Any, beta: Any, least: float = FLATTEST) -> Any:
     """Normalises each row by its own mean and variance; `least` is added to the variance."""
-    from keras import ops
-
+    ops = load_arrays()
     wide = ops.cast(rows, "float32")
     wide = wide - ops.mean(wide, axis=1, keepdims=True)
     wide = wide / ops.sqrt(ops.mean(wide * wide, axis=1, keepdims=True) + least)

@@ -18,6 +18,7 @@ from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural import plain
 from pipelines.models.neural.architecture import Architecture
+from pipelines.models.neural.arrays import load_arrays
 from pipelines.models.neural.frameworks.protocol import Framework, Jit, MutableState
 from pipelines.models.neural.fused import FusedTable, fuse
 from pipelines.models.neural.lookup import FusedTableReader, steady
@@ -149,8 +150,7 @@ class NeuralStep:
 
     def own_logits(self, columns: Codes) -> NDArray[np.float32]:
         """Returns the framework's logits of the served network."""
-        from keras import ops
-
+        ops = load_arrays()
         readings, numbers = self._inputs(columns, dense=True)
         if self._own is None:
             self._own = self._on.compiled(self._logits, (readings, numbers), self._mutable_state)
@@ -285,8 +285,7 @@ class NeuralStep:
         return blocks, shares
 
     def _features(self, blocks: Any, shares: Any, numbers: Any) -> dict[str, Any]:
-        from keras import ops
-
+        ops = load_arrays()
         features, block, share = dict[str, Any](), iter(blocks), iter(shares)
         for fused in self._fused:
             if fused.single:
@@ -300,8 +299,7 @@ class NeuralStep:
         return features
 
     def _forward(self, blocks: Any, shares: Any, numbers: Any, targets: Any) -> tuple[Any, dict[str, Any]]:
-        from keras import ops
-
+        ops = load_arrays()
         features = self._features(blocks, shares, numbers)
         on = self._learning()
         inputs = {name: ops.cast(feature, self.how.dtype) for name, feature in features.items()} if self.how.half else features
@@ -323,15 +321,13 @@ class NeuralStep:
 
     def _summed(self, at: int, rows: Any, places: Any, lists: Any, gradients: Any) -> Any:
         """Returns the gradient of the rows that were read."""
-        from keras import ops
-
+        ops = load_arrays()
         gradient, where = self._by_place(at, places, lists, gradients)
         return self._on.summed(gradient, where, self._fused[at].rows if is_dense(rows) else ops.shape(rows)[0])
 
     def _by_place(self, at: int, places: Any, lists: Any, gradients: Any) -> tuple[Any, Any]:
         """Returns the gradients of all lookups, and their places among the rows that were read."""
-        from keras import ops
-
+        ops = load_arrays()
         fused, parts, positions = self._fused[at], [], []
         if fused.single:
             parts.append(ops.reshape(next(gradients), (-1, fused.width)))
@@ -343,8 +339,7 @@ class NeuralStep:
         return gradient, where
 
     def _update_dense(self, gradients: Any, sound: Any) -> None:
-        from keras import ops
-
+        ops = load_arrays()
         if self.name == "torch":
             rate = float(self._dense_optimizer.learning_rate.numpy()) if self.how.scheduled else self.how.learning_rate
             move(self.how.optimizer, self._dense_optimizer, rate, gradients, list(self._dense.values()), sound)
@@ -356,8 +351,7 @@ class NeuralStep:
             variable.assign(_new_if_sound(sound, variable.value, previous))
 
     def _update(self, at: int, rows: Any, values: Any, gradient: Any, sound: Any) -> None:
-        from keras import ops
-
+        ops = load_arrays()
         slots = self._slots[at]
         if is_dense(rows):
             if sound is not None:
@@ -378,8 +372,7 @@ def is_dense(rows: Any) -> bool:
 
 def _new_if_sound(sound: Any, new: Any, old: Any) -> Any:
     """Returns `new`, or `old` if the step is skipped; `sound` is None if steps are never skipped."""
-    from keras import ops
-
+    ops = load_arrays()
     return new if sound is None else ops.where(sound, new, old)
 
 
@@ -390,6 +383,5 @@ def _variable(array: NDArray[np.float32], path: str, trainable: bool = True) -> 
 
 
 def array_of(variable: Any) -> NDArray[Any]:
-    from keras import ops
-
+    ops = load_arrays()
     return np.array(ops.convert_to_numpy(variable))
