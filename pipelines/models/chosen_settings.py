@@ -1,7 +1,8 @@
 """The model settings of a refit: a refit holds no rows out, so it takes what the training chose.
 
 The refit uses the best epoch or number of trees on the rows that training held out, lowers the learning rate after the same epochs, draws
-as many negatives, and takes the regularisation that training found. The batch size stays the same, so more rows mean more steps.
+as many negatives, and takes the regularisation and the calibration that training found. The batch size stays the same, so more rows mean
+more steps.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.models.family import MODEL, Fetch
+from pipelines.training.calibration import Line, line_of
 from pipelines.training.report import DOCUMENT
 from shared.contracts.families.base import FamilyParams
 from shared.contracts.models import Model
 
 _CHOSEN = ("regularisation", "negatives")
 """Parameters that training chooses if the spec leaves them out; the same names are in model.json or training.json."""
+
+
+def chosen_calibration(fetch: Fetch) -> Line:
+    return line_of(json.loads(fetch(MODEL).read_text()))
 
 
 def with_chosen_settings(model: Model, fetch: Fetch, has: Callable[[str], bool]) -> Model:

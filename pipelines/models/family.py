@@ -20,6 +20,7 @@ from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes, FeatureTable
 from pipelines.models.popularity_baseline import Popularity
 from pipelines.models.tables import Table
+from pipelines.training.calibration import UNCALIBRATED, Line
 from pipelines.training.checkpoints import CheckpointStore
 from pipelines.training.ranks import Rank
 from shared.contracts.models import Model
@@ -60,6 +61,10 @@ class Task:
     """In a warm run: pairs of the history that no training may use, because they measure how much the model forgets."""
     ranked: bool = True
     """Whether the model must rank a catalogue. If not, rows with enough given negatives get no sampled ones."""
+    negatives: int | None = None
+    """In a warm run: the parent's number of sampled negatives for each positive."""
+    calibration: Line = UNCALIBRATED
+    """Calibration of a training without validation rows: that of the candidate, in a refit."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from pipelines.features.reading import Reads
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.bloom_filter import read_liked
+from pipelines.inputs.tables import Codes
 from pipelines.models.family import Fetch, Fitted, Task
 from pipelines.models.like_pairs import liked_pairs
 from pipelines.models.tables import EXPORT_LIMIT, check_size
@@ -21,13 +22,14 @@ from pipelines.models.trees.by_lightgbm import LightGBM
 from pipelines.models.trees.by_sklearn import Forest
 from pipelines.models.trees.by_xgboost import XGBoost
 from pipelines.models.trees.ensemble import NODE_BYTES
-from pipelines.models.trees.growing import Grower, Parts, TreeRows, leaves_of, library
+from pipelines.models.trees.growing import Floats, Grower, Parts, TreeRows, leaves_of, library
 from pipelines.models.trees.knowledge import ITEM, USER
 from pipelines.models.trees.layout import TreeLayout, layout_of
 from pipelines.models.trees.model import FAMILY, TreeModel, load, shown
-from pipelines.models.trees.rows import ROWS, FoldKnowledge, FoldRows, NegativeSampling, deal, described, find_out
+from pipelines.models.trees.rows import ROWS, FoldRows, NegativeSampling, deal, described, find_out
 from pipelines.models.trees.tree_growth import SAMPLE, Round, TreeGrowth
-from pipelines.training.negatives import count_labels
+from pipelines.training.calibration import Logits, calibrate
+from pipelines.training.negatives import sampled_negatives
 from pipelines.training.preflight import check_rows, free_memory
 from pipelines.training.ranking import rank_held
 from pipelines.training.trainer import LOADER, batches_of
@@ -49,7 +51,7 @@ class Gbm:
         params, graph, training = task.model.params, task.graph, task.model.train
         assert isinstance(params, GbmParams)
         started = time.monotonic()
-        negatives = count_labels(task).negatives(params.negatives, NEGATIVES, task.ranked)
+        negatives = sampled_negatives(task, params.negatives, NEGATIVES)
         params = params.model_copy(update={"negatives": negatives})
         parent = load(task.parent) if task.parent is not None else None
         layout = layout_of(graph, params.width > 0, splits_keys(params, parent))
@@ -70,10 +72,17 @@ class Gbm:
             check_memory(params, rows, task.memory)
             task.log.info("trees: training started rows=%d columns=%d trees=%d", rows.rows, len(layout.columns), params.trees)
             course = begun(task, params, rows, parent)
-            if holdout is not None:
-                course.look = looked_at(task, params, batches, holdout, rest, fold_knowledge, layout, course)
+
+            def margin(columns: Codes) -> Floats:
+                return course.grower.margin(layout.matrix(columns, fold_knowledge.complete))
+
+            validation = None if holdout is None else looked_at(task, params, batches, holdout, rest, margin, course.probability)
+            course.look = validation
             startup = time.monotonic() - started
             course.run()
+            calibration = None
+            if validation is not None and course.probability and not negatives:
+                calibration = calibrate(validation.batches, margin, task.log)
         model = TreeModel(
             params.library,
             params.objective,
@@ -81,9 +90,11 @@ class Gbm:
             fold_knowledge.complete,
             course.grower.model(),
             course.grower.trees() if params.library == "forest" else None,
+            task.calibration if calibration is None else calibration.line,
         )
         sizes = {"train.startup_seconds": startup, "train.parameters": float(len(model.trees.feature))}
         facts = {"library": params.library, "columns": list(layout.columns), **course.document["published"], "ended": course.ended}
+        facts |= {} if calibration is None else calibration.facts
         return Fitted(model, course.metrics | sizes, facts, course.document | {"negatives": negatives})
 
     def load(self, fetch: Fetch) -> TreeModel:
@@ -181,17 +192,16 @@ def looked_at(
     batches: Batches,
     holdout: Path,
     rest: Path,
-    fold_knowledge: FoldKnowledge,
-    layout: TreeLayout,
-    course: TreeGrowth,
+    margin: Logits,
+    probability: bool,
 ) -> Validation:
     """Returns the validation: held-out rows with evenly drawn negatives, described by the knowledge from the other rows."""
 
-    def score(columns: dict[str, object]) -> object:
-        return shown(course.grower.margin(layout.matrix(columns, fold_knowledge.complete)), course.probability)  # type: ignore[arg-type]
+    def score(columns: Codes) -> Floats:
+        return shown(margin(columns), probability)
 
     validation_batches = replace(batches, path=holdout, shuffle=False, unknown_users=0, unknown_items=0, negatives=params.negatives or 0)
     ranking = None
     if ranked := task.model.train.ranked:
-        ranking = rank_held(validation_batches, rest, task.history, task.popularity.items, holdout.parent, score, ranked)  # type: ignore[arg-type]
-    return Validation(validation_batches, score, ranking)  # type: ignore[arg-type]
+        ranking = rank_held(validation_batches, rest, task.history, task.popularity.items, holdout.parent, score, ranked)
+    return Validation(validation_batches, score, ranking)

@@ -26,6 +26,7 @@ from pipelines.models.retriever import IS_BESIDE, train_beside
 from pipelines.models.tables import report
 from pipelines.stages.replay import HELD, PAST, with_past
 from pipelines.stages.runner import Context
+from pipelines.training.calibration import UNCALIBRATED, Line
 from pipelines.training.checkpoints import CheckpointStore, rests_on
 from pipelines.training.ranks import PartDone
 from pipelines.training.report import DOCUMENT
@@ -42,14 +43,15 @@ class EncodedData:
     has: Callable[[str], bool]
 
 
-def fit(context: Context, model: Model, data: EncodedData) -> Outcome:
-    """Returns files, metrics and facts of the fit; empty for ranks other than 0."""
+def fit(context: Context, model: Model, data: EncodedData, calibration: Line = UNCALIBRATED) -> Outcome:
+    """Returns files, metrics and facts of the fit; empty for ranks other than 0. `calibration`: without validation rows."""
     parent = context.fetcher("parent") if context.spec.mode == "warm" else None
     if parent is not None:
         if not context.has("parent", MODEL):
             raise Invalid("retrain.mode: a warm run needs a parent run; start a full run")
         check_parent(model.family, parent)
     task, replayed = _task(context, model, data, parent)
+    task = replace(task, calibration=calibration)
     try:
         fitted = family_of(model.family, context.spec.families).train(task)
     except PartDone:
@@ -86,6 +88,7 @@ def _task(context: Context, model: Model, data: EncodedData, parent: Fetch | Non
     spec, graph, rows = context.spec.recommender, load_graph(data.fetch), data.fetch("train.parquet")
     items = pl.read_parquet(data.fetch("items.parquet"), columns=[graph.item])[graph.item]
     before = load_popularity(parent(POPULARITY)) if parent is not None else None
+    parent_report = json.loads(parent(DOCUMENT).read_text()) if parent is not None and context.has("parent", DOCUMENT) else {}
     popularity = fit_popularity(pl.scan_parquet(rows), items, before)
     rows, replayed = _replayed(context, rows, data) if parent is not None and model.params.replays else (rows, 0)
     leads = context.rank is None or context.rank.leads
@@ -103,6 +106,7 @@ def _task(context: Context, model: Model, data: EncodedData, parent: Fetch | Non
         memory=spec.resources.train.memory,
         keeping=CheckpointStore(context.live, made_of, context.scratch, context.log) if leads else None,
         rank=context.rank,
+        negatives=parent_report.get("negatives"),
     )
     held_path = data.fetch(HELD) if parent is not None and data.has(HELD) else None
     return replace(task, new_rows=spec.retrain.warm.new_rows, holdout=held_path, ranked=spec.ranks_catalogue), replayed

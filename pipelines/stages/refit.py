@@ -27,7 +27,7 @@ from pipelines.features.graph import compile_graph, load_graph
 from pipelines.features.prepared import EXTRA, PAGES, Prepared
 from pipelines.inputs.eval_pairs import read_meetings
 from pipelines.inputs.tables import USERS
-from pipelines.models.chosen_settings import with_chosen_settings
+from pipelines.models.chosen_settings import chosen_calibration, with_chosen_settings
 from pipelines.models.families import load_model
 from pipelines.models.family import Trained
 from pipelines.stages.fitting import EncodedData, fit
@@ -51,7 +51,7 @@ def run(context: Context) -> Outcome:
     seconds = time.monotonic() - started
     own = EncodedData(_overlay(context, files), lambda name: name in files or context.has("etl", name))
     model = with_chosen_settings(context.spec.recommender.model, context.fetcher("train"), lambda name: context.has("train", name))
-    fitted = fit(context, model, own)
+    fitted = fit(context, model, own, chosen_calibration(context.fetcher("train")))
     if not fitted.files:
         return Outcome()
     files |= fitted.files

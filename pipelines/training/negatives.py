@@ -8,6 +8,7 @@ logged positives are not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
@@ -37,7 +38,19 @@ class LabelCounts:
         return 0 if self.given_share >= SHARE and not ranked else usual
 
 
-def count_labels(task: Task) -> LabelCounts:
-    """Counts the training rows; of a warm run all pairs so far, so that feedback of a few days does not change what a score means."""
-    rows = pl.scan_parquet(task.rows if task.history is None else task.history)
-    return LabelCounts(*rows.select(pl.len(), (pl.col("label") > 0).sum()).collect(engine="streaming").row(0))
+def sampled_negatives(task: Task, chosen: int | None, usual: int) -> int:
+    """Returns the spec's number, or in a warm run that of the parent, so that feedback of a few days does not change what a score means; or
+    decides by the labels of the rows."""
+    if chosen is not None:
+        return chosen
+    if task.parent is not None:
+        return usual if task.negatives is None else task.negatives  # earlier releases always sampled
+    labels = count_labels(task.rows)
+    negatives = labels.negatives(chosen, usual, task.ranked)
+    task.log.info("labels: counted rows=%d positives=%d sampled_negatives=%d", labels.rows, labels.positives, negatives)
+    return negatives
+
+
+def count_labels(rows: Path) -> LabelCounts:
+    query = pl.scan_parquet(rows).select(pl.len(), (pl.col("label") > 0).sum())
+    return LabelCounts(*query.collect(engine="streaming").row(0))

@@ -36,6 +36,14 @@ class Scheduled(Protocol):
 
 
 @runtime_checkable
+class GivesLogits(Protocol):
+    """A step whose scores are probabilities."""
+
+    def logits(self, columns: Codes) -> NDArray[np.float32]:
+        """Returns a logit per row, as the present model would serve it."""
+
+
+@runtime_checkable
 class ReadsTogether(Protocol):
     def read(self, losses: Sequence[Any]) -> list[float]:
         """Reads the losses of steps, in order, with a single wait for the device."""

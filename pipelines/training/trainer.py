@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,13 +23,14 @@ from pipelines.inputs.tables import describes_items
 from pipelines.loaders.memory import MEBIBYTE
 from pipelines.models.family import Task
 from pipelines.training.batch_size import BatchSize, batch_size
+from pipelines.training.calibration import Calibration, calibrate
 from pipelines.training.loop import TrainingLoop
 from pipelines.training.on_device import looked_there
 from pipelines.training.preflight import check_memory, check_rows
 from pipelines.training.rank_context import ALONE, RankContext
 from pipelines.training.ranking import rank_held
 from pipelines.training.report import TrainingReport
-from pipelines.training.step import TrainingStep
+from pipelines.training.step import GivesLogits, TrainingStep
 from pipelines.training.validation import Validation, hold_out
 from shared.domain.errors import Invalid
 
@@ -59,6 +60,8 @@ class TrainingRequest:
     in_batch: bool = False
     """Whether a step compares its positives with each other: then it takes only positives, and fewer rows at once. Validation has all
     held-out rows and sampled negatives."""
+    calibrated: bool = False
+    """Whether the scores are probabilities of given labels, which are calibrated on the validation rows, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Trainer(Generic[S]):
     size: BatchSize
     negatives: int = 0
     """Sampled negatives for each positive."""
+    calibration: Calibration | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -78,7 +82,8 @@ class Trainer(Generic[S]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        return {"batch_size": {"rows": self.size.size, "why": self.size.why}} | self.report.facts
+        calibration = {} if self.calibration is None else self.calibration.facts
+        return {"batch_size": {"rows": self.size.size, "why": self.size.why}} | self.report.facts | calibration
 
     @property
     def document(self) -> dict[str, Any]:
@@ -121,7 +126,12 @@ def run(task: Task, wants: TrainingRequest, begin: Callable[[int], S], together:
                 look = looked_there(look, step, _device())
         startup = time.monotonic() - started
         report = TrainingLoop(step, batches, training, task.log, look, task.keeping, together=together).run()
-    return Trainer(step, report, startup, prepared.size, wants.negatives)
+        calibration = None
+        if wants.calibrated and prepared.validation is not None and isinstance(step, GivesLogits):
+            validation, logits = prepared.validation, step.logits
+            together.looking()
+            calibration = Calibration(**together.led(lambda: asdict(calibrate(validation, logits, task.log))))
+    return Trainer(step, report, startup, prepared.size, wants.negatives, calibration)
 
 
 def _device() -> Any:

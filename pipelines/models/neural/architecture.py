@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from pipelines.models.neural.network import Dense, Join, Network, Node, Shape, read_network
 from pipelines.models.tables import PRECISION, Table
+from pipelines.training.calibration import UNCALIBRATED, Line, line_of
 from shared.domain.errors import Invalid
 
-VERSION = 2
+VERSION = 3
 Output = Literal["sigmoid", "linear"]
 """Function from the logit to the score."""
 
@@ -26,6 +27,8 @@ class Architecture:
     """Number features, each with its width, or None for a single number."""
     network: Network
     output: Output = "sigmoid"
+    calibration: Line = UNCALIBRATED
+    """From the network's logits to the served ones. A warm run trains the network without it."""
 
     @property
     def features(self) -> dict[str, int]:
@@ -70,6 +73,7 @@ class Architecture:
             "numbers": self.numbers,
             "network": self.network.document(),
             "output": self.output,
+            "calibration": self.calibration,
         }
         path.write_text(json.dumps(document, indent=1))
         return path
@@ -87,7 +91,7 @@ def load_architecture(path: Path) -> Architecture:
     numbers = tuple((name, width) for name, width in value.get("numbers", ()))
     if value["version"] == 1:
         return Architecture(value["family"], tables, numbers, Network(tuple(_of_layers(value["layers"], tables, numbers))))
-    return Architecture(value["family"], tables, numbers, read_network(value["network"]), value["output"])
+    return Architecture(value["family"], tables, numbers, read_network(value["network"]), value["output"], line_of(value))
 
 
 def _of_layers(layers: list[int], tables: tuple[Table, ...], numbers: Any) -> list[Node]:

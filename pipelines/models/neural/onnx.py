@@ -18,6 +18,7 @@ from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.models.external_weights import ExternalWeights
 from pipelines.models.neural.architecture import Architecture, table_path
 from pipelines.models.tables import Table
+from pipelines.training.calibration import UNCALIBRATED
 
 SCORE = "~score"
 """No feature can have such a name."""
@@ -34,6 +35,9 @@ def lower(architecture: Architecture, weights: Mapping[str, NDArray[np.float32]]
         on.input(name, "FLOAT", *rows_of(width))
         features[name] = on.column(name) if width is None else name
     logit = on.node("Squeeze", architecture.network.lower(on, features), on.constant([1]))
+    if architecture.calibration != UNCALIBRATED:
+        slope, shift = (on.constant(np.float32(value)) for value in architecture.calibration)
+        logit = on.node("Add", on.node("Mul", logit, slope), shift)
     on.node("Sigmoid" if architecture.output == "sigmoid" else "Identity", logit, output=SCORE)
     return on.model(architecture.family, tensor_info(SCORE, "FLOAT", "N"))
 

@@ -14,6 +14,7 @@ from pipelines.models.neural.architecture import Architecture, table_path
 from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST, Operations
 from pipelines.models.neural.precision import round_mantissa
 from pipelines.models.tables import Table
+from pipelines.training.calibration import calibrated
 
 Floats = NDArray[np.float32]
 BLOCK = 8_192
@@ -57,7 +58,7 @@ class NumpyOperations(Operations):
 
 def score(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes) -> Floats:
     """Returns a score per row."""
-    logits = outputs(architecture, weights, columns)[:, 0]
+    logits = calibrated(outputs(architecture, weights, columns)[:, 0], architecture.calibration)
     return sigmoid(logits) if architecture.output == "sigmoid" else logits
 
 

@@ -126,6 +126,9 @@ class NeuralStep:
     def score(self, columns: Codes) -> NDArray[np.float32]:
         return plain.score(self.architecture, self._arrays(), columns)
 
+    def logits(self, columns: Codes) -> NDArray[np.float32]:
+        return plain.outputs(self.architecture, self._arrays(), columns)[:, 0]
+
     def _arrays(self) -> Weights:
         """Returns all present weights."""
         if self._plain is None:

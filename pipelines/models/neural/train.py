@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pipelines.arrays import read_arrays
@@ -21,7 +22,7 @@ from pipelines.models.neural.step import LOGISTIC, NeuralStep, StepOptions
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin, begin_layers, grow
 from pipelines.models.tables import Table
 from pipelines.training.group import Group
-from pipelines.training.negatives import count_labels
+from pipelines.training.negatives import sampled_negatives
 from pipelines.training.rank_context import ALONE
 from pipelines.training.ranks import PartDone
 from pipelines.training.trainer import TrainingRequest, run
@@ -53,10 +54,8 @@ def train_neural(
     """Trains the model. `params` is None if the loss compares a batch's positives with each other. `penalty` is the weight of the squares
     of looked-up vectors in the loss. `first` gives the first weights of a run without a parent."""
     group = None if task.rank is None else Group(task.rank)
-    labels = count_labels(task)
-    negatives, verified = (0, False) if params is None else (labels.negatives(params.negatives, NEGATIVES, task.ranked), params.verified)
+    negatives, verified = (0, False) if params is None else (sampled_negatives(task, params.negatives, NEGATIVES), params.verified)
     decay = params.regularisation if isinstance(params, DeepParams) else 0.0
-    task.log.info("labels: counted rows=%d positives=%d sampled_negatives=%d", labels.rows, labels.positives, negatives)
     wants = TrainingRequest(
         negatives,
         verified and negatives > 0,
@@ -65,6 +64,7 @@ def train_neural(
         architecture.size,
         in_batch=params is None,
         resident=not loss.of,
+        calibrated=negatives == 0 and params is not None,
     )
 
     def begin_step(batch_rows: int) -> NeuralStep:
@@ -90,6 +90,7 @@ def train_neural(
     if done.step.scale is not None:
         metrics["train.skipped_steps"] = float(done.step.scale.skipped)
         facts["loss_scale"] = done.step.scale.value
+    architecture = replace(architecture, calibration=task.calibration if done.calibration is None else done.calibration.line)
     return Fitted(NeuralModel(architecture, weights), metrics, facts, done.document)
 
 

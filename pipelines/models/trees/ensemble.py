@@ -11,7 +11,7 @@ float32 feature, so that every runtime takes the same branch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,12 @@ class Trees:
                 left = left[self.feature[at[left]] != LEAF]
             total += self.value[at]
         return total
+
+    def moved(self, slope: float, shift: float) -> Trees:
+        """Returns trees whose sum is `slope` times the sum of these, plus `shift`, which all leaves of the first tree get."""
+        value = self.value * np.float32(slope)
+        value[: self.roots[1] if len(self.roots) > 1 else None] += np.float32(shift)
+        return replace(self, value=value)
 
     def lower(self, build: OnnxBuilder, source: str) -> str:
         """Adds the operator from [rows, columns] to [rows, 1]; returns its output."""

@@ -22,6 +22,7 @@ from pipelines.models.trees import by_lightgbm, by_xgboost
 from pipelines.models.trees.ensemble import Trees, trees_of
 from pipelines.models.trees.knowledge import ITEM, USER, Knowledge, knowledge_of
 from pipelines.models.trees.layout import FeatureSource, TreeLayout
+from pipelines.training.calibration import UNCALIBRATED, Line, calibrated, line_of
 from shared.domain.errors import BadData
 
 FAMILY = "gbm"
@@ -49,6 +50,8 @@ class TreeModel:
     """The library's file; empty for a forest."""
     arrays: Trees | None = None
     """The trees of a forest."""
+    calibration: Line = UNCALIBRATED
+    """From the sum of the trees to the served logit. A warm run grows more trees without it."""
 
     @property
     def meaning(self) -> str:
@@ -67,7 +70,7 @@ class TreeModel:
     @cached_property
     def trees(self) -> Trees:
         """The trees as arrays, for any library."""
-        return self.arrays if self.arrays is not None else BOOSTERS[self.library].trees(self._booster)
+        return self.arrays if self.arrays is not None else BOOSTERS[self.library].trees(self._booster).moved(*self.calibration)
 
     def save(self, folder: Path) -> dict[str, Path]:
         described, knowledge_path, trees = folder / MODEL, folder / KNOWLEDGE, folder / FILES[self.library]
@@ -77,6 +80,7 @@ class TreeModel:
             write_arrays(trees, self.arrays.arrays)
         write_arrays(knowledge_path, self.knowledge.arrays)
         facts = {"library": self.library, "objective": self.objective, **asdict(self.layout), "columns": self.layout.columns}
+        facts |= {"calibration": self.calibration}
         digests = {path.name: _digest(path) for path in (knowledge_path, trees)}
         described.write_text(json.dumps({"version": 1, "family": FAMILY} | facts | {"sha256": digests}, indent=1))
         return {MODEL: described, KNOWLEDGE: knowledge_path, trees.name: trees}
@@ -92,7 +96,10 @@ class TreeModel:
 
     def margin(self, matrix: Floats) -> Floats:
         """Returns the margins from the library that grew the trees."""
-        return self.trees.score(matrix) if self.arrays is not None else BOOSTERS[self.library].margin(self._booster, matrix)
+        if self.arrays is not None:
+            return self.trees.score(matrix)
+        margin: Floats = BOOSTERS[self.library].margin(self._booster, matrix)
+        return calibrated(margin, self.calibration)
 
     @property
     def probability(self) -> bool:
@@ -132,7 +139,8 @@ def load(fetch: Fetch) -> TreeModel:
     ):
         raise BadData(f"{KNOWLEDGE}: the tables are not those of this release")
     if library in BOOSTERS:
-        model = TreeModel(library, document["objective"], layout, knowledge, paths[FILES[library]].read_bytes())
+        stored = paths[FILES[library]].read_bytes()
+        model = TreeModel(library, document["objective"], layout, knowledge, stored, calibration=line_of(document))
     else:
         model = TreeModel(library, document["objective"], layout, knowledge, b"", trees_of(read_arrays(paths[FILES[library]])))
     model.trees.check(len(layout.columns))

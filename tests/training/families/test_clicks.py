@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipelines.models.family import MODEL
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.optimizers import Decayed, Sgd
+from pipelines.training.calibration import line_of
 from tests.support.refitted import Stages
 
 ROWS, RATE = 6_000, 0.3
@@ -43,6 +47,35 @@ def test_a_model_of_given_labels_predicts_the_rate_of_clicks(tmp_path: Path, fam
     apart = abs(metrics["candidate.calibration"] - 1)
     assert apart < 4 * metrics["candidate.calibration.se"] and metrics["candidate.calibration.se"] < 0.1
     assert json.loads(stages.done["refit"].files["training.json"].read_text())["negatives"] == 0
+
+
+OVERTRAINED: dict[str, dict[str, Any]] = {
+    "mlp": {
+        "params": {"layers": [32], "width": 16},
+        "train": {"epochs": 20, "validate_from": 20, "batch_size": 128, "learning_rate": 0.02, "validation": 0.2},
+    },
+    "gbm": {"params": {"trees": 1, "depth": 12, "learning_rate": 1.0, "width": 0}, "train": {"validation": 0.2}},
+}
+
+
+@pytest.mark.parametrize("family", OVERTRAINED)
+def test_an_overtrained_model_publishes_calibrated_probabilities(tmp_path: Path, family: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The best log loss of this world is 0.54. A refit takes the candidate's calibration; a warm run finds its own."""
+    stages = Stages(tmp_path)
+    clicks(stages, RATE)
+    spec = stages.spec(model={"family": family, **OVERTRAINED[family]}, gates=ROWS_ONLY)
+    with caplog.at_level("INFO"):
+        stages.run(spec)
+    before, after = (float(re.findall(rf"loss_{when}=(\S+)", caplog.text)[0]) for when in ("before", "after"))
+    fitted, metrics = stages.done["train"].facts["calibration"], stages.done["evaluate"].metrics
+    assert fitted["slope"] < 0.8 and after < before - 0.01 and metrics["candidate.log_loss"] < 0.63
+    error = math.hypot(metrics["candidate.calibration.se"], 1 / math.sqrt(RATE * fitted["rows"]))
+    assert abs(metrics["candidate.calibration"] - 1) < 4 * error
+    assert line_of(json.loads(stages.done["refit"].files[MODEL].read_text())) == (fitted["slope"], fitted["shift"])
+    assert stages.done["export"].metrics["export.parity"] < 1e-5
+    stages.run(spec, "r2", {"events": stages.events(2, 1.7e9), "parent": stages.parent}, mode="warm")
+    assert stages.done["train"].facts["calibration"]["slope"] != fitted["slope"]
+    assert stages.done["export"].metrics["export.parity"] < 1e-5
 
 
 def test_logged_positives_with_some_dislikes_still_sample_negatives(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ class World(Stages):
         self.say(1)
         self.etl, _ = self.whole("etl", "data")
 
-    def say(self, processes: int, **train: Any) -> None:
-        model = {"framework": "torch", "params": PARAMS, "train": TRAIN | train | {"processes": processes}}
+    def say(self, processes: int, params: dict[str, Any] = PARAMS, **train: Any) -> None:
+        model = {"framework": "torch", "params": params, "train": TRAIN | train | {"processes": processes}}
         uris = {
             "interactions": {"uri": str(self.data / "ratings/*.parquet")},
             "items": {"uri": str(self.data / "films.parquet"), "key": "movieId"},
@@ -153,6 +153,19 @@ def test_tables_by_rows_over_two_processes_are_published_whole_after_a_kill_too(
     ours, theirs = (world.weights(made, world.folder / f"weights-{made.run}") for made in (found, one))
     for name, whole in theirs.items():
         np.testing.assert_allclose(ours[name], whole, atol=0.02)
+
+
+@pytest.mark.requirement("G-27")
+def test_two_processes_calibrate_given_labels_as_one_would(world: World) -> None:
+    """The leading rank scores with the tables of all ranks."""
+    torchrec()
+    calibrations = []
+    for run, processes, more in (("labels", 1, {}), ("labels-apart", 2, {"shard": "row"})):
+        world.say(processes, PARAMS | {"negatives": 0, "dropout": 0.0}, optimizer="adagrad", epochs=1, early_stop=None, **more)
+        manifest, _ = world.trained(run)
+        calibrations.append(manifest.facts["calibration"])
+    assert calibrations[0]["slope"] != 1
+    assert calibrations[1] == pytest.approx(calibrations[0], rel=0.02, abs=0.02)
 
 
 @pytest.mark.requirement("G-27")

@@ -105,8 +105,8 @@ def test_a_model_of_an_earlier_version_is_read(tmp_path: Path) -> None:
 
 
 def test_a_model_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / MODEL).write_text('{"version": 3, "family": "mlp"}')
-    with pytest.raises(Invalid, match="version 3 is newer than 2, the newest version of this release"):
+    (tmp_path / MODEL).write_text('{"version": 4, "family": "mlp"}')
+    with pytest.raises(Invalid, match="version 4 is newer than 3, the newest version of this release"):
         load_architecture(tmp_path / MODEL)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.models.chosen_settings import with_chosen_settings
 from pipelines.models.family import MODEL, Task
-from pipelines.training.negatives import LabelCounts, count_labels
+from pipelines.training.negatives import LabelCounts, sampled_negatives
 from pipelines.training.report import DOCUMENT
 from shared.contracts.families import MlpParams
 from shared.contracts.models import Model
@@ -38,13 +38,17 @@ def test_the_number_of_the_spec_counts_whatever_the_rows_hold() -> None:
     assert LabelCounts(100, 100).negatives(0, USUAL, ranked=True) == 0
 
 
-def test_a_warm_run_counts_all_pairs_so_far(tmp_path: Path) -> None:
-    pl.DataFrame({"label": [1, 1, 1]}).write_parquet(tmp_path / "rows.parquet")
-    pl.DataFrame({"label": [1, 0, 0, 0]}).write_parquet(tmp_path / "history.parquet")
+def test_a_warm_run_does_as_its_parent_did(tmp_path: Path) -> None:
+    """Its rows are few days of feedback, and its history has each pair once: neither has the parent's share of negatives."""
+    pl.DataFrame({"label": [1, 0, 0]}).write_parquet(tmp_path / "rows.parquet")
     nothing: Any = None
-    task = Task(Model(), nothing, tmp_path / "rows.parquet", nothing, None, nothing, logging.getLogger("test"))
-    assert count_labels(task) == LabelCounts(3, 3)
-    assert count_labels(replace(task, history=tmp_path / "history.parquet")) == LabelCounts(4, 1)
+    task = Task(Model(), nothing, tmp_path / "rows.parquet", nothing, None, nothing, logging.getLogger("test"), ranked=False)
+    assert sampled_negatives(task, None, USUAL) == 0
+    warm = replace(task, parent=lambda name: tmp_path / name)
+    for negatives in (0, 7):
+        assert sampled_negatives(replace(warm, negatives=negatives), None, USUAL) == negatives
+        assert sampled_negatives(replace(warm, negatives=negatives), 2, USUAL) == 2
+    assert sampled_negatives(warm, None, USUAL) == USUAL, "a parent of an earlier release"
 
 
 def test_a_refit_draws_as_many_negatives_and_lowers_the_rate_after_the_same_epochs(tmp_path: Path) -> None:
