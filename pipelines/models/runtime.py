@@ -53,8 +53,11 @@ def load_tensorflow() -> Any:
 
 
 def load_torch() -> Any:
-    """Loads torch, and Keras on torch. Numbers below the normal range become 0, as on TensorFlow and JAX: products of such numbers, which
-    gradients of well-learned rows are, take five times as long."""
+    """Loads torch, and Keras on torch.
+
+    Numbers below the normal range become 0, as on TensorFlow and JAX: products of such numbers, which gradients of well-learned rows are,
+    take five times as long. This holds in the calling thread and in threads that start later, so call it before all other work.
+    """
     os.environ["KERAS_BACKEND"] = "torch"
     import torch
 
