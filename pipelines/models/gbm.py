@@ -54,7 +54,8 @@ class Gbm:
         negatives = sampled_negatives(task, params.negatives, NEGATIVES)
         params = params.model_copy(update={"negatives": negatives})
         parent = load(task.parent) if task.parent is not None else None
-        layout = layout_of(graph, params.width > 0, splits_keys(params, parent))
+        keys = splits_keys(params, parent)
+        layout = layout_of(graph, params.width > 0, keys)
         check(task, params, layout, parent)
         library(params.library)
         check_rows(graph, task.rows, task.items, task.users, negatives, task.parent is not None, missing=True)
@@ -81,7 +82,8 @@ class Gbm:
             startup = time.monotonic() - started
             course.run()
             calibration = None
-            if validation is not None and course.probability and not negatives:
+            if validation is not None and course.probability and not negatives and not keys:
+                # Codes of keys are in order of frequency, which counts the held-out rows too: new rows would be scored lower.
                 calibration = calibrate(validation.batches, margin, task.log)
         model = TreeModel(
             params.library,

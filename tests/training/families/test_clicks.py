@@ -54,7 +54,7 @@ OVERTRAINED: dict[str, dict[str, Any]] = {
         "params": {"layers": [32], "width": 16},
         "train": {"epochs": 20, "validate_from": 20, "batch_size": 128, "learning_rate": 0.02, "validation": 0.2},
     },
-    "gbm": {"params": {"trees": 1, "depth": 12, "learning_rate": 1.0, "width": 0}, "train": {"validation": 0.2}},
+    "gbm": {"params": {"trees": 1, "depth": 12, "learning_rate": 1.0, "width": 0, "keys": False}, "train": {"validation": 0.2}},
 }
 
 
