@@ -82,8 +82,8 @@ class Gbm:
             startup = time.monotonic() - started
             course.run()
             calibration = None
+            # Codes of keys are in order of a frequency that counts the held-out rows too: with `keys` the line would not suit new rows.
             if validation is not None and course.probability and not negatives and not keys:
-                # Codes of keys are in order of frequency, which counts the held-out rows too: new rows would be scored lower.
                 calibration = calibrate(validation.batches, margin, task.log)
         model = TreeModel(
             params.library,
