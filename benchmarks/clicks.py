@@ -1,4 +1,4 @@
-"""Trains click models on the Frappe data: families with their presets, plain models in torch, and plain boosted trees.
+"""Compares click models on the Frappe data: our families with their presets, plain models in torch, XGBoost and LightGBM.
 
     python -m benchmarks.clicks --data FOLDER [--seeds 5] [--contenders "eyas: dlrm" ...]
 

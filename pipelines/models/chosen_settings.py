@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.models.family import MODEL, Fetch
-from pipelines.training.calibration import Line, line_of
+from pipelines.training.calibration import LogitLine, read_line
 from pipelines.training.report import DOCUMENT
 from shared.contracts.families.base import FamilyParams
 from shared.contracts.models import Model
@@ -21,8 +21,8 @@ _CHOSEN = ("regularisation", "negatives")
 """Parameters that training chooses if the spec leaves them out; the same names are in model.json or training.json."""
 
 
-def chosen_calibration(fetch: Fetch) -> Line:
-    return line_of(json.loads(fetch(MODEL).read_text()))
+def chosen_calibration(fetch: Fetch) -> LogitLine:
+    return read_line(json.loads(fetch(MODEL).read_text()))
 
 
 def with_chosen_settings(model: Model, fetch: Fetch, has: Callable[[str], bool]) -> Model:

@@ -20,7 +20,7 @@ from pipelines.features.reading import Reads
 from pipelines.inputs.tables import Codes, FeatureTable
 from pipelines.models.popularity_baseline import Popularity
 from pipelines.models.tables import Table
-from pipelines.training.calibration import UNCALIBRATED, Line
+from pipelines.training.calibration import UNCALIBRATED, LogitLine
 from pipelines.training.checkpoints import CheckpointStore
 from pipelines.training.ranks import Rank
 from shared.contracts.models import Model
@@ -63,8 +63,8 @@ class Task:
     """Whether the model must rank a catalogue. If not, rows with enough given negatives get no sampled ones."""
     negatives: int | None = None
     """In a warm run: the parent's number of sampled negatives for each positive."""
-    calibration: Line = UNCALIBRATED
-    """Calibration of a training without validation rows: that of the candidate, in a refit."""
+    calibration: LogitLine = UNCALIBRATED
+    """In a refit: the calibration of the candidate, because a refit holds no rows out to find its own."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class Gbm:
             course.look = validation
             startup = time.monotonic() - started
             course.run()
-            calibration = None
+            calibration = task.calibration
             # Codes of keys are in order of a frequency that counts the held-out rows too: with `keys` the line would not suit new rows.
             if validation is not None and course.probability and not negatives and not keys:
                 calibration = calibrate(validation.batches, margin, task.log)
@@ -92,19 +92,18 @@ class Gbm:
             fold_knowledge.complete,
             course.grower.model(),
             course.grower.trees() if params.library == "forest" else None,
-            task.calibration if calibration is None else calibration.line,
+            calibration,
         )
         sizes = {"train.startup_seconds": startup, "train.parameters": float(len(model.trees.feature))}
         facts = {"library": params.library, "columns": list(layout.columns), **course.document["published"], "ended": course.ended}
-        facts |= {} if calibration is None else calibration.facts
-        return Fitted(model, course.metrics | sizes, facts, course.document | {"negatives": negatives})
+        return Fitted(model, course.metrics | sizes, facts | calibration.document, course.document | {"negatives": negatives})
 
     def load(self, fetch: Fetch) -> TreeModel:
         return load(fetch)
 
 
 def splits_keys(params: GbmParams, parent: TreeModel | None) -> bool:
-    """Returns whether trees also split the codes of users and items.
+    """Returns whether the trees also get the codes of users and items as numbers to split.
 
     If the spec does not set it, a warm run does as its parent did, and another run splits them if it samples no negatives.
     """

@@ -27,7 +27,6 @@ from pipelines.models.neural.plain import sigmoid
 from pipelines.models.neural.train import train_neural
 from pipelines.models.neural.weights import WEIGHTS, Weights, begin
 from pipelines.models.tables import Table, check_size
-from pipelines.training.calibration import calibrated
 from pipelines.training.mf_contrastive import ContrastiveTask
 from shared.contracts.families import NeumfParams
 from shared.contracts.models import Model
@@ -64,7 +63,7 @@ class NeumfModel(NeuralModel):
                 for name in hidden[1:]:
                     rows = np.maximum(rows @ weights[f"{name}/kernel"] + weights[f"{name}/bias"], 0)
                 logits[row, block] += rows @ kernel[width:]
-        return sigmoid(calibrated(logits, self.architecture.calibration))
+        return sigmoid(self.architecture.calibration.apply(logits))
 
 
 class Neumf:

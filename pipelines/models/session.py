@@ -71,7 +71,7 @@ from shared.domain.errors import BadData, Invalid
 
 SEQUENCES = "sequences.npz"
 CELLS = 1 << 26
-"""Most attention logits of one block in a step: 256 MiB of float32. A step needs several times this memory."""
+"""Largest number of attention logits that one block computes in a step: 256 MiB of float32. A step needs several times this memory."""
 MOST_WINDOWS, FEWEST_WINDOWS, STEPS = 128, 64, 64
 """Most and fewest sequences in a step by rule; with few sequences an epoch has at least this many steps."""
 TRAINING_STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 2_500, 8, 40

@@ -26,7 +26,7 @@ from pipelines.models.retriever import IS_BESIDE, train_beside
 from pipelines.models.tables import report
 from pipelines.stages.replay import HELD, PAST, with_past
 from pipelines.stages.runner import Context
-from pipelines.training.calibration import UNCALIBRATED, Line
+from pipelines.training.calibration import UNCALIBRATED, LogitLine
 from pipelines.training.checkpoints import CheckpointStore, rests_on
 from pipelines.training.ranks import PartDone
 from pipelines.training.report import DOCUMENT
@@ -43,8 +43,8 @@ class EncodedData:
     has: Callable[[str], bool]
 
 
-def fit(context: Context, model: Model, data: EncodedData, calibration: Line = UNCALIBRATED) -> Outcome:
-    """Returns files, metrics and facts of the fit; empty for ranks other than 0. `calibration`: without validation rows."""
+def fit(context: Context, model: Model, data: EncodedData, calibration: LogitLine = UNCALIBRATED) -> Outcome:
+    """Returns files, metrics and facts of the fit; empty for ranks other than 0. A refit gives the `calibration`."""
     parent = context.fetcher("parent") if context.spec.mode == "warm" else None
     if parent is not None:
         if not context.has("parent", MODEL):

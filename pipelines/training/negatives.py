@@ -39,8 +39,10 @@ class LabelCounts:
 
 
 def sampled_negatives(task: Task, chosen: int | None, usual: int) -> int:
-    """Returns the spec's number, or in a warm run that of the parent, so that feedback of a few days does not change what a score means; or
-    decides by the labels of the rows."""
+    """Returns the number of sampled negatives for each positive: the spec's number, if it has one.
+
+    A warm run takes its parent's number: the labels of its few days must not change what a score means. Another run decides by its labels.
+    """
     if chosen is not None:
         return chosen
     if task.parent is not None:

@@ -23,7 +23,7 @@ from pipelines.inputs.tables import describes_items
 from pipelines.loaders.memory import MEBIBYTE
 from pipelines.models.family import Task
 from pipelines.training.batch_size import BatchSize, batch_size
-from pipelines.training.calibration import Calibration, calibrate
+from pipelines.training.calibration import UNCALIBRATED, LogitLine, calibrate
 from pipelines.training.loop import TrainingLoop
 from pipelines.training.on_device import looked_there
 from pipelines.training.preflight import check_memory, check_rows
@@ -61,7 +61,8 @@ class TrainingRequest:
     """Whether a step compares its positives with each other: then it takes only positives, and fewer rows at once. Validation has all
     held-out rows and sampled negatives."""
     calibrated: bool = False
-    """Whether the scores are probabilities of given labels, which are calibrated on the validation rows, if there are any."""
+    """Whether the scores are probabilities of labels that users gave: they are calibrated on the validation rows, if there are any, and the
+    step must be GivesLogits."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Trainer(Generic[S]):
     size: BatchSize
     negatives: int = 0
     """Sampled negatives for each positive."""
-    calibration: Calibration | None = None
+    calibration: LogitLine = UNCALIBRATED
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -82,8 +83,7 @@ class Trainer(Generic[S]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        calibration = {} if self.calibration is None else self.calibration.facts
-        return {"batch_size": {"rows": self.size.size, "why": self.size.why}} | self.report.facts | calibration
+        return {"batch_size": {"rows": self.size.size, "why": self.size.why}} | self.report.facts | self.calibration.document
 
     @property
     def document(self) -> dict[str, Any]:
@@ -126,11 +126,12 @@ def run(task: Task, wants: TrainingRequest, begin: Callable[[int], S], together:
                 look = looked_there(look, step, _device())
         startup = time.monotonic() - started
         report = TrainingLoop(step, batches, training, task.log, look, task.keeping, together=together).run()
-        calibration = None
-        if wants.calibrated and prepared.validation is not None and isinstance(step, GivesLogits):
+        calibration = task.calibration
+        if wants.calibrated and prepared.validation is not None:
+            assert isinstance(step, GivesLogits)
             validation, logits = prepared.validation, step.logits
             together.looking()
-            calibration = Calibration(**together.led(lambda: asdict(calibrate(validation, logits, task.log))))
+            calibration = LogitLine(**together.led(lambda: asdict(calibrate(validation, logits, task.log))))
     return Trainer(step, report, startup, prepared.size, wants.negatives, calibration)
 
 

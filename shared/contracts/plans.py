@@ -80,7 +80,7 @@ TAKES: Mapping[str, tuple[str, ...]] = {
 
 
 def stage_parts(spec: RecommenderSpec, stage: str, mode: str = "full") -> dict[str, str]:
-    """Returns a stage's inputs from the spec, leaf by leaf.
+    """Returns the fields of the spec that a stage reads: each field's path with its value.
 
     Gates decide about the training only where the spec does not set the number of negatives.
     """

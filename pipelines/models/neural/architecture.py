@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pipelines.models.neural.network import Dense, Join, Network, Node, Shape, read_network
 from pipelines.models.tables import PRECISION, Table
-from pipelines.training.calibration import UNCALIBRATED, Line, line_of
+from pipelines.training.calibration import UNCALIBRATED, LogitLine, read_line
 from shared.domain.errors import Invalid
 
 VERSION = 3
@@ -27,7 +27,7 @@ class Architecture:
     """Number features, each with its width, or None for a single number."""
     network: Network
     output: Output = "sigmoid"
-    calibration: Line = UNCALIBRATED
+    calibration: LogitLine = UNCALIBRATED
     """From the network's logits to the served ones. A warm run trains the network without it."""
 
     @property
@@ -73,8 +73,7 @@ class Architecture:
             "numbers": self.numbers,
             "network": self.network.document(),
             "output": self.output,
-            "calibration": self.calibration,
-        }
+        } | self.calibration.document
         path.write_text(json.dumps(document, indent=1))
         return path
 
@@ -91,7 +90,7 @@ def load_architecture(path: Path) -> Architecture:
     numbers = tuple((name, width) for name, width in value.get("numbers", ()))
     if value["version"] == 1:
         return Architecture(value["family"], tables, numbers, Network(tuple(_of_layers(value["layers"], tables, numbers))))
-    return Architecture(value["family"], tables, numbers, read_network(value["network"]), value["output"], line_of(value))
+    return Architecture(value["family"], tables, numbers, read_network(value["network"]), value["output"], read_line(value))
 
 
 def _of_layers(layers: list[int], tables: tuple[Table, ...], numbers: Any) -> list[Node]:

@@ -25,7 +25,7 @@ def _torch_functions() -> Any:
     from keras import ops
 
     class TorchFunctions:
-        """All tensors have the type of the result already."""
+        """Functions of torch with the names and arguments of Keras'. They convert no types: all arguments of a call must have the same."""
 
         relu, softplus = staticmethod(torch.relu), staticmethod(torch.nn.functional.softplus)
 

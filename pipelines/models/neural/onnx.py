@@ -36,7 +36,7 @@ def lower(architecture: Architecture, weights: Mapping[str, NDArray[np.float32]]
         features[name] = on.column(name) if width is None else name
     logit = on.node("Squeeze", architecture.network.lower(on, features), on.constant([1]))
     if architecture.calibration != UNCALIBRATED:
-        slope, shift = (on.constant(np.float32(value)) for value in architecture.calibration)
+        slope, shift = (on.constant(np.float32(value)) for value in (architecture.calibration.slope, architecture.calibration.shift))
         logit = on.node("Add", on.node("Mul", logit, slope), shift)
     on.node("Sigmoid" if architecture.output == "sigmoid" else "Identity", logit, output=SCORE)
     return on.model(architecture.family, tensor_info(SCORE, "FLOAT", "N"))

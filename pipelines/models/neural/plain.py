@@ -14,7 +14,6 @@ from pipelines.models.neural.architecture import Architecture, table_path
 from pipelines.models.neural.network import FLATTEST, SHORTEST, SMALLEST, Operations
 from pipelines.models.neural.precision import round_mantissa
 from pipelines.models.tables import Table
-from pipelines.training.calibration import calibrated
 
 Floats = NDArray[np.float32]
 BLOCK = 8_192
@@ -58,7 +57,7 @@ class NumpyOperations(Operations):
 
 def score(architecture: Architecture, weights: Mapping[str, Floats], columns: Codes) -> Floats:
     """Returns a score per row."""
-    logits = calibrated(outputs(architecture, weights, columns)[:, 0], architecture.calibration)
+    logits = architecture.calibration.apply(outputs(architecture, weights, columns)[:, 0])
     return sigmoid(logits) if architecture.output == "sigmoid" else logits
 
 

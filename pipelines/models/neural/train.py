@@ -90,7 +90,7 @@ def train_neural(
     if done.step.scale is not None:
         metrics["train.skipped_steps"] = float(done.step.scale.skipped)
         facts["loss_scale"] = done.step.scale.value
-    architecture = replace(architecture, calibration=task.calibration if done.calibration is None else done.calibration.line)
+    architecture = replace(architecture, calibration=done.calibration)
     return Fitted(NeuralModel(architecture, weights), metrics, facts, done.document)
 
 

@@ -22,7 +22,7 @@ from pipelines.models.trees import by_lightgbm, by_xgboost
 from pipelines.models.trees.ensemble import Trees, trees_of
 from pipelines.models.trees.knowledge import ITEM, USER, Knowledge, knowledge_of
 from pipelines.models.trees.layout import FeatureSource, TreeLayout
-from pipelines.training.calibration import UNCALIBRATED, Line, calibrated, line_of
+from pipelines.training.calibration import UNCALIBRATED, LogitLine, read_line
 from shared.domain.errors import BadData
 
 FAMILY = "gbm"
@@ -50,7 +50,7 @@ class TreeModel:
     """The library's file; empty for a forest."""
     arrays: Trees | None = None
     """The trees of a forest."""
-    calibration: Line = UNCALIBRATED
+    calibration: LogitLine = UNCALIBRATED
     """From the sum of the trees to the served logit. A warm run grows more trees without it."""
 
     @property
@@ -70,7 +70,10 @@ class TreeModel:
     @cached_property
     def trees(self) -> Trees:
         """The trees as arrays, for any library."""
-        return self.arrays if self.arrays is not None else BOOSTERS[self.library].trees(self._booster).moved(*self.calibration)
+        if self.arrays is not None:
+            return self.arrays
+        grown: Trees = BOOSTERS[self.library].trees(self._booster)
+        return grown.moved(self.calibration.slope, self.calibration.shift)
 
     def save(self, folder: Path) -> dict[str, Path]:
         described, knowledge_path, trees = folder / MODEL, folder / KNOWLEDGE, folder / FILES[self.library]
@@ -80,7 +83,7 @@ class TreeModel:
             write_arrays(trees, self.arrays.arrays)
         write_arrays(knowledge_path, self.knowledge.arrays)
         facts = {"library": self.library, "objective": self.objective, **asdict(self.layout), "columns": self.layout.columns}
-        facts |= {"calibration": self.calibration}
+        facts |= self.calibration.document
         digests = {path.name: _digest(path) for path in (knowledge_path, trees)}
         described.write_text(json.dumps({"version": 1, "family": FAMILY} | facts | {"sha256": digests}, indent=1))
         return {MODEL: described, KNOWLEDGE: knowledge_path, trees.name: trees}
@@ -99,7 +102,7 @@ class TreeModel:
         if self.arrays is not None:
             return self.trees.score(matrix)
         margin: Floats = BOOSTERS[self.library].margin(self._booster, matrix)
-        return calibrated(margin, self.calibration)
+        return self.calibration.apply(margin)
 
     @property
     def probability(self) -> bool:
@@ -140,7 +143,7 @@ def load(fetch: Fetch) -> TreeModel:
         raise BadData(f"{KNOWLEDGE}: the tables are not those of this release")
     if library in BOOSTERS:
         stored = paths[FILES[library]].read_bytes()
-        model = TreeModel(library, document["objective"], layout, knowledge, stored, calibration=line_of(document))
+        model = TreeModel(library, document["objective"], layout, knowledge, stored, calibration=read_line(document))
     else:
         model = TreeModel(library, document["objective"], layout, knowledge, b"", trees_of(read_arrays(paths[FILES[library]])))
     model.trees.check(len(layout.columns))

@@ -15,7 +15,6 @@ import pytest
 from pipelines.models.family import MODEL
 from pipelines.models.neural.frameworks import load_framework
 from pipelines.models.neural.optimizers import Decayed, Sgd
-from pipelines.training.calibration import line_of
 from tests.support.refitted import Stages
 
 ROWS, RATE = 6_000, 0.3
@@ -71,7 +70,7 @@ def test_an_overtrained_model_publishes_calibrated_probabilities(tmp_path: Path,
     assert fitted["slope"] < 0.8 and after < before - 0.01 and metrics["candidate.log_loss"] < 0.63
     error = math.hypot(metrics["candidate.calibration.se"], 1 / math.sqrt(RATE * fitted["rows"]))
     assert abs(metrics["candidate.calibration"] - 1) < 4 * error
-    assert line_of(json.loads(stages.done["refit"].files[MODEL].read_text())) == (fitted["slope"], fitted["shift"])
+    assert json.loads(stages.done["refit"].files[MODEL].read_text())["calibration"] == fitted
     assert stages.done["export"].metrics["export.parity"] < 1e-5
     stages.run(spec, "r2", {"events": stages.events(2, 1.7e9), "parent": stages.parent}, mode="warm")
     assert stages.done["train"].facts["calibration"]["slope"] != fitted["slope"]
