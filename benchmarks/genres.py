@@ -27,9 +27,10 @@ from shared.contracts.stage import Files, StageName
 KEYS: list[dict[str, Any]] = [{"categorify": ["user_id", "item_id"]}]
 GENRES = {"multi_hot": "genres", "separator": " "}
 ATTRIBUTES: list[dict[str, Any]] = [*KEYS, GENRES, {"fill": "year"}, {"normalise": "year"}]
-FAMILIES = ("mlp", "wide_deep", "dlrm", "two_tower", "gbm")
+FAMILIES = ("mlp", "wide_deep", "dlrm", "two_tower", "session", "gbm")
 CONTENDERS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "mlp with keys alone": (KEYS, {"family": "mlp"}),
+    "session with keys alone": (KEYS, {"family": "session"}),
     "mlp with genres": ([*KEYS, GENRES], {"family": "mlp"}),
     **{f"{family} with genres and years": (ATTRIBUTES, {"family": family}) for family in FAMILIES},
     **{

@@ -169,7 +169,7 @@ class Graph:
     def as_served(self, read: Collection[str] | None, limit: int | None) -> Graph:
         """Returns the graph to serve. It takes the items of a request only if the model reads a sequence, and if the vocabulary of items is
         small enough for the graph. `read` has the names of the features that the model reads; None: all."""
-        if self.reads == "sequence":  # the family needs them
+        if self.reads in ("sequence", "sequence_and_items"):  # the family needs them
             return self
         cut = any(stored_input.operator is self.key(self.item) for stored_input in self.stored(limit))
         operators = tuple(

@@ -1,8 +1,9 @@
 """Selects the part of a feature graph that a family reads.
 
-`keys` reads only the codes of user and item; `sequence` also the sequence of a user's items, extended by a request's items. `deep` and
-`trees` read everything, and a sequence without a bound in time is extended likewise. `trees` split by the order of numbers, by codes, and
-by missing numbers; steps that change no split are dropped:
+`keys` reads only the codes of user and item; `sequence` also the sequence of a user's items, extended by a request's items;
+`sequence_and_items` also features of items, except target means, which differ between the training rows of an item. `deep` and `trees` read
+everything, and a sequence without a bound in time is extended likewise. `trees` split by the order of numbers, by codes, and by missing
+numbers; steps that change no split are dropped:
 
 - `normalise` at the end of a chain: keeps the order. Stays before a `clip`, `bucketise` or other step that uses the number itself.
 - `log` at the end of a chain: keeps the order from zero on and merges numbers below zero; a clip at zero is equivalent.
@@ -24,13 +25,14 @@ from pipelines.features.operators.categorify import Categorify
 from pipelines.features.operators.codes import OneHot
 from pipelines.features.operators.numbers import Clip, Fill, Log, Normalise, OneNumber, Plain
 from pipelines.features.operators.sequence import Sequence
-from pipelines.features.operators.target import CountEncode
+from pipelines.features.operators.target import CountEncode, TargetEncode
 
-Reads = Literal["keys", "sequence", "deep", "trees"]
-READS: tuple[Reads, ...] = ("keys", "sequence", "deep", "trees")
+Reads = Literal["keys", "sequence", "sequence_and_items", "deep", "trees"]
+READS: tuple[Reads, ...] = ("keys", "sequence", "sequence_and_items", "deep", "trees")
 
 KEYS_ALONE = "the family reads only the keys"
 SEQUENCE_ALONE = "the family reads only the keys and the sequence of items"
+SEQUENCE_AND_ITEMS = "the family reads only the keys, the sequence of items and features of items without their labels"
 ORDER = "the operator keeps the order of the numbers, and trees split by order"
 BELOW = "the operator keeps the order of the numbers from zero on: clipped at 0, trees make the same splits"
 MISSING = "trees handle missing values directly"
@@ -54,11 +56,21 @@ def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]
         read, left = _Trees(operators).read()
         return _extended(read), left
     read = tuple(operator for operator in operators if isinstance(operator, Categorify) and operator.column.name in keys)
-    if reads == "sequence":
-        of = tuple(operator for operator in operators if isinstance(operator, Sequence))
-        left = tuple(_left(operator, SEQUENCE_ALONE) for operator in operators if operator not in (*read, *of))
-        return (*read, *(sequence.asking() for sequence in of)), left
+    if reads in ("sequence", "sequence_and_items"):
+        why = SEQUENCE_ALONE if reads == "sequence" else SEQUENCE_AND_ITEMS
+        of = tuple(
+            operator
+            for operator in operators
+            if isinstance(operator, Sequence) or operator in read or (reads == "sequence_and_items" and _describes_items(operator))
+        )
+        left = tuple(_left(operator, why) for operator in operators if operator not in of)
+        return tuple(operator.asking() if isinstance(operator, Sequence) else operator for operator in of), left
     return read, tuple(_left(operator, KEYS_ALONE) for operator in operators if operator not in read)
+
+
+def _describes_items(operator: Operator) -> bool:
+    """Returns whether the operator makes features of items, with the same values in all training rows."""
+    return all(output.side == "item" for output in operator.outputs) and not isinstance(operator, TargetEncode)
 
 
 def _extended(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:

@@ -22,4 +22,9 @@ def product(build: OnnxBuilder, user: str, item: str, factors: Factors) -> str:
     """Adds the inner products of the vectors of two tensors of codes."""
     sides = (("users", factors.users, user), ("items", factors.items, item))
     vectors = [build.node("Gather", build.initializer(f"{side}/vectors", array), codes) for side, array, codes in sides]
-    return build.node("ReduceSum", build.node("Mul", *vectors), build.constant([1]), keepdims=0)
+    return inner_products(build, *vectors)
+
+
+def inner_products(build: OnnxBuilder, left: str, right: str) -> str:
+    """Adds the inner products of the rows of two tensors."""
+    return build.node("ReduceSum", build.node("Mul", left, right), build.constant([1]), keepdims=0)

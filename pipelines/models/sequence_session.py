@@ -19,8 +19,9 @@ from pipelines.features.graph import Graph
 from pipelines.features.operators.sequence import Sequence
 from pipelines.inputs.tables import Codes
 from pipelines.models.attention import plain
+from pipelines.models.attention.item_features import ItemFeatures, read_features, vectors_of
 from pipelines.models.attention.lowered import lower
-from pipelines.models.attention.shape import ITEMS, Shape, Weights, check_weights
+from pipelines.models.attention.shape import Shape, Weights, check_weights
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch
 from pipelines.models.neural.weights import WEIGHTS
@@ -44,6 +45,7 @@ class SequenceSession(LowersExternalWeights):
     shape: Shape
     weights: Weights
     queries: Floats
+    features: ItemFeatures | None = None
 
     meaning: ClassVar[str] = "rank score of the item among all items as the next item: only for comparison, without a zero point"
     recent_use: ClassVar[str] = "recent likes follow the sequence of the training; the transformer reads it again"
@@ -55,29 +57,45 @@ class SequenceSession(LowersExternalWeights):
     def save(self, folder: Path) -> dict[str, Path]:
         paths = {name: folder / name for name in (MODEL, QUERIES)}
         document = {"version": 1, "family": self.family, "user": self.user, "item": self.item, "sequence": self.sequence}
-        paths[MODEL].write_text(json.dumps(document | {"transformer": asdict(self.shape)}, indent=1))
+        document |= document_of(self.shape, self.features)
+        paths[MODEL].write_text(json.dumps(document, indent=1))
         np.save(paths[QUERIES], self.queries, allow_pickle=False)
         return {**paths, WEIGHTS: write_arrays(folder / WEIGHTS, self.weights)}
 
     def score(self, columns: Codes) -> Floats:
-        return scores_of(self.shape, self.weights, columns[self.sequence], columns[self.item])
+        return scores_of(self.shape, self.weights, columns[self.sequence], self._vectors(columns))
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        return lower(self.family, self.item, self.sequence, self.shape, self.weights, item_vectors(self.weights), beside)
+        return lower(self.family, self.item, self.sequence, self.shape, self.weights, self.features, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings:
         ones = np.ones((len(self.queries), 1), np.float32)
-        return Embeddings(item_vectors(self.weights)[codes[self.item]], np.concatenate([self.queries, ones], axis=1))
+        return Embeddings(self._vectors(codes), np.concatenate([self.queries, ones], axis=1))
+
+    def _vectors(self, columns: Codes) -> Floats:
+        return vectors_of(self.weights, self.features, self.item, columns)
+
+
+def document_of(shape: Shape, features: ItemFeatures | None) -> dict[str, Any]:
+    """Returns the part of model.json that `read_transformer` reads."""
+    document: dict[str, Any] = {"transformer": asdict(shape)}
+    return document if features is None else document | {"features": asdict(features)["features"]}
+
+
+def read_transformer(fetch: Fetch, document: dict[str, Any]) -> tuple[Shape, Weights, ItemFeatures | None]:
+    shape, weights = Shape(**document["transformer"]), read_arrays(fetch(WEIGHTS))
+    check_weights(shape, weights)
+    return shape, weights, read_features(document["features"]) if "features" in document else None
 
 
 def load_reader(fetch: Fetch, document: dict[str, Any]) -> SequenceSession:
     """Loads the model; `document` is the content of model.json."""
-    shape, weights = Shape(**document["transformer"]), read_arrays(fetch(WEIGHTS))
-    check_weights(shape, weights)
+    shape, weights, features = read_transformer(fetch, document)
     queries = np.load(fetch(QUERIES), allow_pickle=False)
     if queries.ndim != 2 or queries.shape[1] != shape.width:
         raise BadData(f"{QUERIES}: does not match model.json: the files are of different models: copy or train the model again")
-    return SequenceSession(document["family"], document["user"], document["item"], document["sequence"], shape, weights, queries)
+    family, user, item, sequence = (document[name] for name in ("family", "user", "item", "sequence"))
+    return SequenceSession(family, user, item, sequence, shape, weights, queries, features)
 
 
 def read_sequence(graph: Graph, params: SessionParams) -> Sequence | None:
@@ -107,14 +125,6 @@ def newest_by_code(graph: Graph, sequence: Sequence) -> Ints:
     return sequences
 
 
-def item_vectors(weights: Weights) -> Floats:
-    """Returns the item vectors for scores; codes of no item get the lowest level of all items."""
-    vectors = weights[ITEMS].copy()
-    vectors[:FIRST] = 0
-    vectors[:FIRST, -1] = vectors[FIRST:, -1].min(initial=0)
-    return vectors
-
-
 def queries_of(shape: Shape, weights: Weights, sequences: Ints) -> Floats:
     """Returns the transformer's output for each sequence; the empty sequence is computed once."""
     counts = (sequences != NULL).sum(axis=1)
@@ -126,10 +136,10 @@ def queries_of(shape: Shape, weights: Weights, sequences: Ints) -> Floats:
     return queries
 
 
-def scores_of(shape: Shape, weights: Weights, sequences: Ints, items: NDArray[Any]) -> Floats:
-    """Returns a score for each row; each distinct sequence is computed once."""
+def scores_of(shape: Shape, weights: Weights, sequences: Ints, vectors: Floats) -> Floats:
+    """Returns a score for each row of `vectors`, the vectors of items; each distinct sequence is computed once."""
     begins = np.append(True, (sequences[1:] != sequences[:-1]).any(axis=1))[: len(sequences)]
     distinct, place = np.unique(sequences[begins], axis=0, return_inverse=True)
-    queries, vectors = queries_of(shape, weights, distinct)[place[np.cumsum(begins) - 1]], item_vectors(weights)[items]
+    queries = queries_of(shape, weights, distinct)[place[np.cumsum(begins) - 1]]
     scores: Floats = np.einsum("nd,nd->n", queries, vectors[:, :-1]) + vectors[:, -1]
     return scores

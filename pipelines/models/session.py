@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,12 +33,21 @@ from pipelines.features.operators.sequence import Sequence
 from pipelines.features.reading import Reads
 from pipelines.inputs.batches import Batches
 from pipelines.inputs.tables import Codes
+from pipelines.models.attention.item_features import (
+    FeaturesOfCodes,
+    ItemFeatures,
+    features_of_codes,
+    grown_table,
+    item_vectors,
+    lower_vectors,
+    vectors_of,
+)
 from pipelines.models.attention.learning import SequenceStep
 from pipelines.models.attention.lowered import scores
-from pipelines.models.attention.shape import Shape, Weights, begin, check_weights, grow
+from pipelines.models.attention.shape import FEATURES, ITEMS, Shape, Weights, begin, grow
 from pipelines.models.attention.streams import Streams, read_streams
 from pipelines.models.attention.windows import ItemSample, Windows
-from pipelines.models.dot_product import lower_product, product
+from pipelines.models.dot_product import inner_products
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.family import MODEL, Embeddings, Fetch, Fitted, Task
 from pipelines.models.neural.frameworks import load_framework
@@ -49,16 +58,16 @@ from pipelines.models.recent_items import pairs_of, parts_of, with_recent
 from pipelines.models.sequence_session import (
     QUERIES,
     SequenceSession,
-    item_vectors,
+    document_of,
     load_reader,
     newest_by_code,
     queries_of,
     read_sequence,
+    read_transformer,
     scores_of,
 )
 from pipelines.models.tables import PRECISION, Table, check_size
 from pipelines.models.user_sequences import as_likes, newest_of, sequences_of
-from pipelines.training.als import Factors
 from pipelines.training.batch_size import BatchSize
 from pipelines.training.likes import LikesByRow
 from pipelines.training.loop import TrainingLoop
@@ -83,7 +92,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SessionModel(LowersExternalWeights):
-    """Implements Trained, ScoresAll and ReadsRecentItems; `queries` holds the transformer's output for each user's sequence, by code."""
+    """Implements Trained and ReadsRecentItems; `queries` holds the transformer's output for each user's sequence, by code."""
 
     user: str
     item: str
@@ -94,14 +103,15 @@ class SessionModel(LowersExternalWeights):
     queries: Floats
     until: float
     """Time of the newest training row."""
+    features: ItemFeatures | None = None
 
     meaning: ClassVar[str] = "rank score of the item among all items as the next item: only for comparison, without a zero point"
     recent_use: ClassVar[str] = "recent likes follow the sequence of the training; the transformer reads it again"
 
     @cached_property
-    def factors(self) -> Factors:
-        ones = np.ones((len(self.queries), 1), np.float32)
-        return Factors(np.concatenate([self.queries, ones], axis=1), item_vectors(self.weights))
+    def users(self) -> Floats:
+        """The vectors of users, with a one for the level of an item."""
+        return np.concatenate([self.queries, np.ones((len(self.queries), 1), np.float32)], axis=1)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -111,29 +121,30 @@ class SessionModel(LowersExternalWeights):
     def save(self, folder: Path) -> dict[str, Path]:
         paths = {name: folder / name for name in (MODEL, QUERIES, SEQUENCES)}
         document = {"version": 1, "family": Session.name, "user": self.user, "item": self.item, "until": self.until}
-        document["transformer"] = asdict(self.shape)
+        document |= document_of(self.shape, self.features)
         paths[MODEL].write_text(json.dumps(document, indent=1))
         np.save(paths[QUERIES], self.queries, allow_pickle=False)
         write_arrays(paths[SEQUENCES], {"start": self.sequences.start, "items": self.sequences.others})
         return {**paths, WEIGHTS: write_arrays(folder / WEIGHTS, self.weights)}
 
     def score(self, columns: Codes) -> Floats:
-        return self.factors.scores(columns[self.user].astype(np.int64), columns[self.item].astype(np.int64))
-
-    def every(self, users: NDArray[np.int32]) -> Floats:
-        factors = self.factors
-        scores: Floats = factors.users[users] @ factors.items.T
+        scores: Floats = np.einsum("nd,nd->n", self.users[columns[self.user]], self._vectors(columns))
         return scores
 
     def lower_beside(self, beside: ExternalWeights) -> Any:
-        return lower_product(Session.name, self.user, self.item, self.factors, beside)
+        build = OnnxBuilder(beside.tensor)
+        for column in (self.user, self.item):
+            build.input(column, "INT32", "N")
+        vectors = lower_vectors(build, self.weights, self.features, self.item)
+        build.node("Identity", inner_products(build, self._lower_users(build), vectors), output="score")
+        return build.model(Session.name, tensor_info("score", "FLOAT", "N"))
 
     def score_recent(self, columns: Codes, recent: NDArray[np.int32]) -> Floats:
         new = present_first(recent)
         fresh = new[:, 0] != NULL
         scores = self.score(columns)
         trained = newest_of(self.sequences.rows(columns[self.user][fresh]), self.shape.length)
-        scores[fresh] = scores_of(self.shape, self.weights, followed(trained, new[fresh]), columns[self.item][fresh])
+        scores[fresh] = scores_of(self.shape, self.weights, followed(trained, new[fresh]), self._vectors(columns)[fresh])
         return scores
 
     def lower_recent(self, beside: ExternalWeights, width: int) -> Any:
@@ -146,10 +157,10 @@ class SessionModel(LowersExternalWeights):
         users, recent = parts_of(build, pairs)
         new = lower_present_first(build, recent, width)
         sequences = build.cast(lower_followed(build, self._lower_sequences(build, users), new, self.shape.length, width), "INT64")
-        items = build.node("Compress", self.item, fresh)
-        read = scores(build, items, sequences, place, self.shape, self.weights, self.factors.items)
+        vectors = lower_vectors(build, self.weights, self.features, self.item)
+        read = scores(build, build.node("Compress", vectors, fresh, axis=0), sequences, place, self.shape, self.weights)
         places = build.node("Squeeze", build.node("NonZero", fresh), build.constant([0]))
-        trained = product(build, self.user, self.item, self.factors)
+        trained = inner_products(build, self._lower_users(build), vectors)
         build.node("ScatterElements", trained, places, read, axis=0, output="score")
         return build.model(Session.name, tensor_info("score", "FLOAT", "N"))
 
@@ -166,15 +177,28 @@ class SessionModel(LowersExternalWeights):
         return build.node("Where", there, codes, const(np.int32(NULL)))
 
     def embeddings(self, codes: Codes) -> Embeddings:
-        factors = self.factors
-        return Embeddings(factors.items[codes[self.item]], factors.users)
+        return Embeddings(self._vectors(codes), self.users)
+
+    def _vectors(self, columns: Codes) -> Floats:
+        return vectors_of(self.weights, self.features, self.item, columns)
+
+    def _lower_users(self, build: OnnxBuilder) -> str:
+        return build.node("Gather", build.initializer("users/vectors", self.users), self.user)
+
+
+class SessionOfKeys(SessionModel):
+    """A model without features of items; implements ScoresAll."""
+
+    def every(self, users: NDArray[np.int32]) -> Floats:
+        scores: Floats = self.users[users] @ item_vectors(self.weights).T
+        return scores
 
 
 class Session:
     """Implements Family."""
 
     name = "session"
-    reads: Reads = "sequence"
+    reads: Reads = "sequence_and_items"
 
     def train(self, task: Task) -> Fitted:
         params, graph, training = task.model.params, task.graph, task.model.train
@@ -185,11 +209,13 @@ class Session:
             params = params.model_copy(update={"length": sequence.length})
         users, items = (graph.key(column).state.cardinality for column in (graph.user, graph.item))
         parent = self.load(task.parent) if task.parent is not None else None
-        shape = _shape(params, items, parent.shape if parent is not None else None)
+        of_codes = features_of_codes(graph, task.items, parent.features if parent else None, params.unknown_items)
+        features = of_codes.features if of_codes else None
+        shape = _shape(params, items, features, parent.shape if parent else None)
         check_size(graph, PRECISION * (params.width + 1) * (users + items), memory=task.memory)
         check_rows(graph, task.rows, task.items, task.users, 1, task.parent is not None)
         check_memory(shape.size, training.optimizer, task.memory)
-        first = begin(shape, training.seed) if parent is None else grow(shape, parent.weights, task.new_rows, training.seed)
+        first = begin(shape, training.seed) if parent is None else _grown(shape, parent, of_codes, task)
         before = (parent.sequences, parent.until) if isinstance(parent, SessionModel) else None
         count = drawn(params, items)
         with _validation_split(task) as (rest, validation):
@@ -213,14 +239,15 @@ class Session:
             rows = newest_of(training_streams.sequences, shape.length) if sequence is None else None
 
             def score(weights: Weights, columns: Codes) -> Floats:
+                vectors = vectors_of(weights, features, graph.item, columns)
                 if sequence is not None:
-                    return scores_of(shape, weights, columns[sequence.name], columns[graph.item])
+                    return scores_of(shape, weights, columns[sequence.name], vectors)
                 assert rows is not None
-                return _scored(shape, weights, rows, columns[graph.user], columns[graph.item])
+                return _scored(shape, weights, rows, columns[graph.user], vectors)
 
             framework = load_framework(task.model.framework)
             assert isinstance(framework, ChoosesItems)  # SessionParams.not_on refuses others
-            step = SequenceStep(framework, shape, first, how(training), params.dropout, sample is not None, score)
+            step = SequenceStep(framework, shape, first, how(training), params.dropout, sample is not None, score, of_codes)
             look = None if validation is None else _look(task, rest, validation, step)
             startup = time.monotonic() - started
             report = TrainingLoop(step, windows, training, task.log, look, task.keeping).run()
@@ -230,11 +257,10 @@ class Session:
         queries = queries_of(shape, weights, newest)
         model: SessionModel | SequenceSession
         if sequence is None:
-            until = float(pl.scan_parquet(task.rows).select(pl.col("time").max()).collect().item())
-            until = max(until, parent.until) if isinstance(parent, SessionModel) else until
-            model = SessionModel(graph.user, graph.item, shape, weights, as_likes(newest), queries, until)
+            until = _newest_time(task, parent)
+            model = _model(graph.user, graph.item, shape, weights, as_likes(newest), queries, until, features)
         else:
-            model = SequenceSession(self.name, graph.user, graph.item, sequence.name, shape, weights, queries)
+            model = SequenceSession(self.name, graph.user, graph.item, sequence.name, shape, weights, queries, features)
         done = Trainer(step, report, startup, size)
         facts = {"framework": step.name, **done.facts}
         return Fitted(model, done.metrics | {"train.parameters": float(shape.parameters)}, facts, done.document)
@@ -243,21 +269,48 @@ class Session:
         value = json.loads(fetch(MODEL).read_text())
         if "sequence" in value:
             return load_reader(fetch, value)
-        shape, weights = Shape(**value["transformer"]), read_arrays(fetch(WEIGHTS))
-        check_weights(shape, weights)
+        shape, weights, features = read_transformer(fetch, value)
         queries = np.load(fetch(QUERIES), allow_pickle=False)
         likes = read_arrays(fetch(SEQUENCES))
         sequences = LikesByRow(likes["start"], likes["items"])
         if queries.ndim != 2 or queries.shape[1] != shape.width or len(sequences.start) != len(queries) + 1:
             raise BadData(f"{QUERIES}: does not match model.json: the files are of different models: copy or train the model again")
-        return SessionModel(value["user"], value["item"], shape, weights, sequences, queries, float(value["until"]))
+        return _model(value["user"], value["item"], shape, weights, sequences, queries, float(value["until"]), features)
 
 
-def _shape(params: SessionParams, items: int, parent: Shape | None) -> Shape:
+def _model(user: str, item: str, *rest: Any) -> SessionModel:
+    model = SessionModel(user, item, *rest)
+    return model if model.features is not None else SessionOfKeys(user, item, *rest)
+
+
+def _newest_time(task: Task, parent: SessionModel | SequenceSession | None) -> float:
+    newest = float(pl.scan_parquet(task.rows).select(pl.col("time").max()).collect().item())
+    return max(newest, parent.until) if isinstance(parent, SessionModel) else newest
+
+
+def _grown(shape: Shape, parent: SessionModel | SequenceSession, of_codes: FeaturesOfCodes | None, task: Task) -> Weights:
+    """Returns first weights of a warm run: new items begin with the vectors of their features."""
+    weights = dict(parent.weights)
+    if of_codes is not None and parent.features is not None:
+        weights[FEATURES] = grown_table(of_codes.features, parent.features, weights[FEATURES])
+        weights[ITEMS] = weights[ITEMS] - of_codes.parts.vectors(weights[FEATURES])[: len(weights[ITEMS])]
+    return grow(shape, weights, task.new_rows, task.model.train.seed)
+
+
+def _shape(params: SessionParams, items: int, features: ItemFeatures | None, parent: Shape | None) -> Shape:
     """Raises Invalid if a warm run would change the parent's shape; `items` counts codes."""
     scale = math.sqrt(params.width) if parent is None else parent.scale
-    shape = Shape(items, params.width, params.blocks, params.heads, params.length, params.objective, scale)
-    if parent is not None and replace(parent, items=items) != shape:
+    shape = Shape(
+        items,
+        params.width,
+        params.blocks,
+        params.heads,
+        params.length,
+        params.objective,
+        scale,
+        features.rows if features is not None else 0,
+    )
+    if parent is not None and replace(parent, items=items, features=shape.features) != shape:
         raise Invalid("model.params: width, blocks, heads, length and objective must be the parent's in a warm run; or start a full run")
     return shape
 
@@ -293,9 +346,9 @@ def streams(task: Task, rows: Path, sequence: Sequence) -> Streams:
     return read_streams(rows, sequence.name, task.items.columns[task.graph.item], sequence.liked)
 
 
-def _scored(shape: Shape, weights: Weights, sequences: NDArray[np.int32], users: NDArray[Any], items: NDArray[Any]) -> Floats:
+def _scored(shape: Shape, weights: Weights, sequences: NDArray[np.int32], users: NDArray[Any], vectors: Floats) -> Floats:
     distinct, inverse = np.unique(users, return_inverse=True)
-    queries, vectors = queries_of(shape, weights, sequences[distinct]), item_vectors(weights)[items]
+    queries = queries_of(shape, weights, sequences[distinct])
     scores: Floats = np.einsum("nd,nd->n", queries[inverse], vectors[:, :-1]) + vectors[:, -1]
     return scores
 

@@ -29,7 +29,7 @@ _MOST_REPORTED = 3
 
 @dataclass
 class TableVectors:
-    """Vectors of one attempt; empty if the family reads only keys. `facts`: numbers of rows by feature."""
+    """Vectors of one attempt; empty if the family reads none. `facts`: numbers of rows by feature."""
 
     context: Context
     reach: ReadableRoots
@@ -64,7 +64,9 @@ class TableVectors:
         return {} if self._made is None else {ENCODED: self._made.publish(self.context.out(ENCODED))}
 
     def _of(self, key: str) -> Iterator[VectorOf]:
-        operators = self.context.spec.recommender.operators() if self.reads not in ("keys", "sequence") else ()
+        recommender = self.context.spec.recommender
+        is_read = self.reads in ("deep", "trees") or (self.reads == "sequence_and_items" and key == recommender.schema_.item)
+        operators = recommender.operators() if is_read else ()
         return (operator.vector for operator in operators if isinstance(operator, Vector) and operator.vector.of == key)
 
     def _encoded(self, table: pl.DataFrame, of: VectorOf, encode: Encode) -> pl.DataFrame:

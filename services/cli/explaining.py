@@ -26,7 +26,8 @@ def explain(
     rows: Annotated[int, typer.Option(min=1, help="Fit a sample of users if there are more interactions.")] = 2_000_000,
     data_root: DataRoot = None,
     family: Annotated[
-        str | None, typer.Option(help="Family instead of the spec's family; or keys, sequence, deep or trees.", metavar="NAME")
+        str | None,
+        typer.Option(help="Family instead of the spec's family; or keys, sequence, sequence_and_items, deep or trees.", metavar="NAME"),
     ] = None,
     allow: Allow = None,
     draw: Annotated[Literal["dot", "mermaid"] | None, typer.Option(help="Print only the graph, for Graphviz or Mermaid.")] = None,

@@ -117,7 +117,7 @@ class LeftOut(Strict):
 class Explanation(Strict):
     recommender: str
     family: str
-    reads: Literal["keys", "sequence", "deep", "trees"] = Field(
+    reads: Literal["keys", "sequence", "sequence_and_items", "deep", "trees"] = Field(
         description="Features that such a family reads: codes of the keys; these and sequences; all; or what a tree can split by."
     )
     data: DataCounts | None = Field(description="Counts of the data; null if only the schemas were read.")

@@ -82,9 +82,12 @@ class Small:
         return RawColumns(self.items, self.ready.users, self.meetings.moments)
 
     def train(self, family: str, **said: Any) -> Trained:
+        return FAMILIES[family].train(self.task(family, **said)).model
+
+    def task(self, family: str, **said: Any) -> Task:
         rows = self.folder / "train.parquet"
         popularity = fit_popularity(pl.scan_parquet(rows), self.items[self.graph.item])
-        task = Task(
+        return Task(
             Model.model_validate({"family": family} | said),
             self.graph,
             rows,
@@ -93,7 +96,6 @@ class Small:
             popularity,
             logging.getLogger("test"),
         )
-        return FAMILIES[family].train(task).model
 
     @property
     def signature(self) -> Signature:

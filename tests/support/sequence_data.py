@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.models.attention.item_features import FeaturesOfCodes, ItemFeatures, Parts
 from pipelines.models.attention.shape import ITEMS as VECTORS
 from pipelines.models.attention.shape import Shape, begin
 from pipelines.models.attention.windows import ItemSample, Windows
@@ -49,7 +50,15 @@ def by_user(liked: LikePairs) -> LikesByRow:
     return LikesByRow(np.concatenate([[0], np.cumsum(lengths)]), (liked.items[order] + 2).astype(np.int32))
 
 
-VARIANTS: dict[str, dict[str, Any]] = {"next": {}, "masked": {"objective": "masked"}, "drawn": {"draw": 6}}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "next": {},
+    "masked": {"objective": "masked"},
+    "drawn": {"draw": 6},
+    "features": {"unknown": 0.0},
+    "features_drawn": {"unknown": 0.0, "draw": 6},
+    "features_hidden": {"unknown": 0.3},
+    "features_drawn_hidden": {"unknown": 0.3, "draw": 6},
+}
 
 
 def main() -> None:
@@ -64,14 +73,20 @@ def main() -> None:
         np.savez(stream, **found)
 
 
-def _first_steps(framework: Any, objective: Any = "next", draw: int | None = None) -> dict[str, Any]:
+def _first_steps(framework: Any, objective: Any = "next", draw: int | None = None, unknown: float | None = None) -> dict[str, Any]:
+    """`unknown`: the share of items without a code in a step; None: items have no features."""
     from pipelines.models.attention.learning import SequenceStep
     from pipelines.models.neural.step import StepOptions
 
-    shape, sequences = Shape(ITEMS + 2, 8, 1, 2, 5, objective), by_user(pairs())
+    items = np.arange(ITEMS + 2)
+    parts = Parts(np.stack([1 + items % 3, 4 + items % 2], axis=1).astype(np.int32), np.full((ITEMS + 2, 2), 0.5, np.float32))
+    shape = Shape(ITEMS + 2, 8, 1, 2, 5, objective, features=6 if unknown is not None else 0)
+    sequences = by_user(pairs())
     sample = None if draw is None else ItemSample(np.bincount(sequences.others, minlength=shape.items), draw)
     windows = Windows(Path("none"), sequences, shape, 20, 3, mask=0.4, sample=sample)
-    step = SequenceStep(framework, shape, begin(shape, 7), StepOptions("sgd", 0.1), 0.0, draw is not None, lambda *_: np.empty(0))
+    features = None if unknown is None else FeaturesOfCodes(ItemFeatures(()), parts, unknown)
+    options = StepOptions("sgd", 0.1)
+    step = SequenceStep(framework, shape, begin(shape, 7), options, 0.0, draw is not None, lambda *_: np.empty(0), features)
     losses = [float(step(batch)) for epoch in range(2) for batch, _ in windows.placed(epoch)]
     found = {f"weights/{path}": one for path, one in step.weights().items()}
     rows = np.array([[2, 3, 4, 0, 0], [0] * 5, [9, 8, 7, 6, 5]], np.int32)

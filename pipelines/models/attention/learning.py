@@ -18,7 +18,8 @@ from pipelines.inputs.batches import TrainingBatch
 from pipelines.inputs.tables import Codes
 from pipelines.models.attention import plain
 from pipelines.models.attention.encode import NEVER, SMALLEST, AttentionOperations, encode, only_before
-from pipelines.models.attention.shape import ITEMS, MARKS, PLACES, Shape, Weights
+from pipelines.models.attention.item_features import BASE, FeaturesOfCodes
+from pipelines.models.attention.shape import FEATURES, ITEMS, MARKS, PLACES, Shape, Weights
 from pipelines.models.neural.frameworks.protocol import ChoosesItems, MutableState
 from pipelines.models.neural.operations import level
 from pipelines.models.neural.optimizers import dense_of, rows_of
@@ -56,12 +57,21 @@ class SequenceStep:
     """TrainingStep for sequence models. `score` computes the scores of rows with the given weights."""
 
     def __init__(
-        self, framework: ChoosesItems, shape: Shape, weights: Weights, how: StepOptions, dropout: float, sampled: bool, score: Score
+        self,
+        framework: ChoosesItems,
+        shape: Shape,
+        weights: Weights,
+        how: StepOptions,
+        dropout: float,
+        sampled: bool,
+        score: Score,
+        features: FeaturesOfCodes | None = None,
     ) -> None:
+        """With `features`, the first weights of items are without the vectors of their features."""
         import keras
 
         self.name, self.shape = framework.name, shape
-        self._on, self._dropout, self._sampled, self._score = framework, dropout, sampled, score
+        self._on, self._dropout, self._sampled, self._score, self._features = framework, dropout, sampled, score, features
         self._tables = {ITEMS: framework.table(weights[ITEMS])} if sampled else {}
         self._optimizer = rows_of(how.optimizer, how.learning_rate)
         slots = self._optimizer.begin(*weights[ITEMS].shape) if sampled else {}
@@ -105,12 +115,18 @@ class SequenceStep:
         return compare(vectors, lambda bits: plain.states(self.shape, weights, sequences, bits), self._on.gpu)
 
     def weights(self) -> Weights:
-        """Returns copies of the weights by path."""
+        """Returns copies of the weights by path; the vectors of items with those of their features."""
+        weights = self._trained()
+        if self._features is not None:
+            weights[ITEMS] += self._features.parts.vectors(weights[FEATURES])
+        return weights
+
+    def _trained(self) -> Weights:
         tables = {path: self._on.array(table) for path, table in self._tables.items()}
         return tables | {path: array_of(variable) for path, variable in self._dense.items()}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        state: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self.weights().items()}
+        state: dict[str, NDArray[Any]] = {f"weights/{path}": array for path, array in self._trained().items()}
         state |= {f"slots/{name}": self._on.array(slot) for name, slot in self._slots.items()}
         return state | {f"optimizer/{at}": array_of(variable) for at, variable in enumerate(self._others())}
 
@@ -148,7 +164,7 @@ class SequenceStep:
 
     def _step(self, codes: Any, steps: Any, windows: Any, at: Any, targets: Any, rows: Any = None, shifts: Any = None) -> Any:
         read = [self._on.gather(table, rows) for table in self._tables.values()]
-        loss, _, by_row, by_weight = self._differentiated(read, codes, steps, windows, at, targets, shifts)
+        loss, _, by_row, by_weight = self._differentiated(read, codes, steps, windows, at, targets, rows, shifts)
         self._dense_optimizer.apply(by_weight, list(self._dense.values()))
         for table, before, gradient in zip(self._tables.values(), read, by_row, strict=True):
             slot_rows = {name: self._on.gather(slot, rows) for name, slot in self._slots.items()}
@@ -159,11 +175,12 @@ class SequenceStep:
         return loss
 
     def _forward(
-        self, read: Sequence[Any], codes: Any, steps: Any, windows: Any, at: Any, targets: Any, shifts: Any
+        self, read: Sequence[Any], codes: Any, steps: Any, windows: Any, at: Any, targets: Any, rows: Any, shifts: Any
     ) -> tuple[Any, dict[str, Any]]:
         from keras import ops
 
         items = read[0] if self._sampled else ops.convert_to_tensor(self._dense[ITEMS])
+        items = self._with_features(items, rows, training=True)
         vectors = self._outputs(items, codes, steps, windows, at, self._dropout)
         vectors = ops.concatenate([vectors, ops.ones_like(vectors[:, :1])], axis=1)  # the last column of an item is its level
         if self._sampled:
@@ -173,8 +190,24 @@ class SequenceStep:
     def _encoded(self, codes: Any, steps: Any, windows: Any, at: Any) -> Any:
         from keras import ops
 
-        items = self._tables[ITEMS] if self._sampled else self._dense[ITEMS]
-        return self._outputs(ops.convert_to_tensor(items), codes, steps, windows, at, 0.0)
+        items = ops.convert_to_tensor(self._tables[ITEMS] if self._sampled else self._dense[ITEMS])
+        return self._outputs(self._with_features(items), codes, steps, windows, at, 0.0)
+
+    def _with_features(self, items: Any, rows: Any = None, training: bool = False) -> Any:
+        """Adds the vectors of the features; `rows` are the codes of the items, by default all."""
+        from keras import ops, random
+
+        if self._features is None:
+            return items
+        of_codes, share = self._features.parts, self._features.unknown
+        table = ops.convert_to_tensor(self._dense[FEATURES])
+        parts = [ops.convert_to_tensor(part) for part in (of_codes.rows, of_codes.factors)]
+        if rows is not None:
+            parts = [ops.take(part, rows, axis=0) for part in parts]
+        if training and share:
+            without_own = random.uniform((ops.shape(items)[0], 1), seed=self._chance) < share
+            items = ops.where(without_own, table[BASE : BASE + 1], items)
+        return items + self._on.weighted_rows(table, *parts)
 
     def _outputs(self, items: Any, codes: Any, steps: Any, windows: Any, at: Any, dropout: float) -> Any:
         """Returns the outputs at the places `at` of all rows, one after the other. Codes, steps and windows are [places, rows]."""

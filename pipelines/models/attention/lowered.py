@@ -15,6 +15,7 @@ import numpy as np
 from pipelines.features.columns import FIRST, NULL
 from pipelines.features.onnx_builder import OnnxBuilder, tensor_info
 from pipelines.models.attention.encode import NEVER, SMALLEST, AttentionOperations, encode, only_before
+from pipelines.models.attention.item_features import ItemFeatures, item_vectors, lower_vectors
 from pipelines.models.attention.shape import BEGIN, HIDDEN, ITEMS, MARKS, PLACES, Shape, Weights
 from pipelines.models.external_weights import ExternalWeights
 
@@ -65,28 +66,31 @@ class OnnxAttention(AttentionOperations):
         return self._turn.node("LayerNormalization", rows, gamma, beta, axis=-1, epsilon=SMALLEST)
 
 
-def lower(name: str, item: str, sequence: str, shape: Shape, weights: Weights, vectors: Any, beside: ExternalWeights) -> Any:
-    """Returns the ONNX model with the name `name`; `vectors` are the items' vectors for scores, by code."""
+def lower(
+    name: str, item: str, sequence: str, shape: Shape, weights: Weights, features: ItemFeatures | None, beside: ExternalWeights
+) -> Any:
+    """Returns the ONNX model with the name `name`."""
     build = OnnxBuilder(beside.tensor)
     build.input(item, "INT32", "N")
     build.input(sequence, "INT32", "N", shape.length)
     distinct, place = "sequences/distinct", "sequences/place"
     build.node("Unique", build.cast(sequence, "INT64"), output=(distinct, "", place), axis=0)
-    build.node("Identity", scores(build, item, distinct, place, shape, weights, vectors), output="score")
+    vectors = lower_vectors(build, weights, features, item)
+    build.node("Identity", scores(build, vectors, distinct, place, shape, weights), output="score")
     return build.model(name, tensor_info("score", "FLOAT", "N"))
 
 
-def scores(build: OnnxBuilder, item: str, distinct: str, place: str, shape: Shape, weights: Weights, vectors: Any) -> str:
-    """Adds the nodes from int64 sequences [sequences, length] and the number of each row's sequence to the scores."""
+def scores(build: OnnxBuilder, of_item: str, distinct: str, place: str, shape: Shape, weights: Weights) -> str:
+    """Adds the nodes from int64 sequences [sequences, length], the number of each row's sequence and each row's item vector to the scores.
+    The vectors come from `lower_vectors`."""
     first, second, width = build.constant([0]), build.constant([1]), build.constant([shape.width])
-    items = build.initializer("items/vectors", vectors)
+    items = build.initializer("items/vectors", item_vectors(weights))
     count = build.node("Squeeze", build.node("Shape", distinct, end=1), first)
     turns = build.node("Div", build.node("Add", count, build.constant(AT_ONCE - 1)), build.constant(AT_ONCE))
     turn = build.body("turn/")
     after = turn.node("Concat", "turn/state", _state(turn, shape, weights, items, distinct), axis=0)
     none = build.constant(np.empty((0, shape.width), np.float32))
     states = build.node("Gather", build.loop(turns, none, turn, after, None, shape.width), place)
-    of_item = build.node("Gather", items, item)
     inner = build.node("Mul", states, build.node("Slice", of_item, first, width, second))
     level = build.node("Slice", of_item, width, build.constant([shape.width + 1]), second)
     return build.node("Add", build.node("ReduceSum", inner, second, keepdims=0), build.node("Squeeze", level, second))

@@ -18,8 +18,8 @@ from shared.domain.errors import BadData, Invalid
 
 Weights = dict[str, NDArray[np.float32]]
 Objective = Literal["next", "masked"]
-ITEMS, MARKS, PLACES = "items", "marks", "places"
-"""Paths of the vectors: of items by code, with the level in the last column; of marks; of places in a sequence."""
+ITEMS, MARKS, PLACES, FEATURES = "items", "marks", "places", "features"
+"""Paths of the vectors: of items by code, with the level in the last column; of marks; of places in a sequence; of items' features."""
 BEGIN, BACKWARDS, HIDDEN = range(3)
 """Marks: before a sequence, before a sequence read backwards, and at a hidden item. Their codes follow the item codes."""
 INNER = 4
@@ -39,6 +39,8 @@ class Shape:
     objective: Objective
     scale: float = 1.0
     """Factor of the vectors of items and marks before the blocks read them; models of older releases have none."""
+    features: int = 0
+    """Rows of the table of items' features, which has a level too."""
 
     @property
     def window(self) -> int:
@@ -55,6 +57,8 @@ class Shape:
         """Shapes of all trained arrays, by path."""
         width, inner = self.width, INNER * self.width
         shapes: dict[str, tuple[int, ...]] = {ITEMS: (self.items, width + 1), MARKS: (3, width), PLACES: (self.places, width)}
+        if self.features:
+            shapes[FEATURES] = (self.features, width + 1)
         for at in range(self.blocks):
             shapes |= _norm(f"block_{at}/before", width) | _dense(f"block_{at}/looked", width, 3 * width)
             shapes |= _dense(f"block_{at}/found", width, width) | _norm(f"block_{at}/between", width)
@@ -89,6 +93,8 @@ def _begun(path: str, of: tuple[int, ...], seed: int) -> NDArray[np.float32]:
         return np.full(of, path.endswith("/gamma"), np.float32)
     if path.endswith(("/found/kernel", "/outer/kernel")):
         return np.zeros(of, np.float32)  # so that a block begins as identity, and an output as the last item
+    if path == FEATURES:
+        return np.zeros(of, np.float32)
     spread = SPREAD if path in (ITEMS, MARKS, PLACES) else math.sqrt(2 / sum(of))
     values = np.random.default_rng((seed, zlib.crc32(path.encode()))).standard_normal(of, dtype=np.float32) * np.float32(spread)
     if path == ITEMS:

@@ -134,9 +134,9 @@ class NeumfParams(FamilyParams):
 
 
 class SessionParams(FamilyParams):
-    """Transformer over the sequence of a user's items."""
+    """Transformer over the sequence of a user's items, and the features of items."""
 
-    meaning = "a transformer over the user's positives, ordered by time: predicts the next item."
+    meaning = "a transformer over the user's positives, ordered by time: predicts the next item, also by the features of items."
     cannot: ClassVar[Mapping[str, str]] = {
         "compile": "its steps are not compiled",
         "mixed_precision": "its layers compute in float32",
@@ -181,6 +181,13 @@ class SessionParams(FamilyParams):
         le=1_000_000,
         description="Number of items, drawn for each step, to choose from. Absent: the whole catalogue; of more than 131,072 items, that "
         "many are drawn.",
+    )
+    unknown_items: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Share of the items whose code is hidden in a step, so that new items are scored by their features. If absent, 0.1 for "
+        "items with features besides the key.",
     )
 
     @classmethod

@@ -20,6 +20,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "wide_deep": {"params": {"layers": [16], "width": 7}, "train": TRAIN},
     "dlrm": {"params": {"layers": [16], "width": 8}, "train": TRAIN},
     "two_tower": {"params": {"layers": [16], "width": 8, "embedding": 8}, "train": TRAIN},
+    "session": {"params": {"width": 16, "blocks": 1, "length": 20}, "train": {"epochs": 20, "learning_rate": 0.01}},
     "gbm": {"params": {"trees": 40, "width": 8}},
 }
 

@@ -11,6 +11,8 @@ import pytest
 
 from pipelines.features.columns import FIRST
 from pipelines.features.prepared import FEATURE
+from pipelines.models.session import Session
+from shared.domain.errors import Invalid
 from tests.support.exported_units import Small, small
 
 # Of a spec's features, from rows to what is served.
@@ -55,3 +57,23 @@ def test_it_learns_what_comes_next_from_sequences_of_rows(world: Small, tmp_path
     every = np.repeat(asked, len(known), axis=0)
     scores = found.score({"movieId_sequence": every, "movieId": np.tile(codes[known], len(known))}).reshape(len(known), -1)
     assert (scores.argmax(axis=1) == (np.arange(len(known)) + 4) % len(known)).mean() > 0.9
+
+
+@pytest.mark.requirement("G-09")
+def test_a_warm_run_continues_from_the_vectors_of_items_and_of_features(tmp_path: Path) -> None:
+    """Almost without learning, all scores stay, also those of items without a code."""
+    world = small(tmp_path, "sequence_and_items")
+    params = {"width": 8, "blocks": 1}
+    parent = world.train("session", params=params, train={"epochs": 5, "learning_rate": 0.01})
+    files = parent.save(tmp_path)
+    task = world.task("session", params=params, train={"epochs": 1, "learning_rate": 1e-6})
+    child = Session().train(replace(task, parent=files.__getitem__)).model
+    columns = dict(world.codes)
+    columns[world.graph.item] = np.where(np.arange(len(world.catalogue)) % 2, 1, columns[world.graph.item]).astype(np.int32)
+    scores = parent.score(columns)
+    assert np.unique(scores.round(3)).size > len(world.catalogue) // 2
+    np.testing.assert_allclose(child.score(columns), scores, atol=2e-3)
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    with pytest.raises(Invalid, match="'unknown_items' has no effect, because items have no features besides the key"):
+        small(keys, "sequence").train("session", params={"unknown_items": 0.1})

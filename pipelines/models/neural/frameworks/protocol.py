@@ -93,3 +93,6 @@ class ChoosesItems(Framework, Protocol):
 
         `shifts` are added to the logits of all rows, but not to a vector's own target. Logits exist for `logits_at_once` vectors at a time,
         and the gradients are computed with them."""
+
+    def weighted_rows(self, table: Tensor, rows: Tensor, factors: Tensor) -> Tensor:
+        """Returns for each row of `rows` the sum of these rows of the table times the factors; `rows` and `factors` have the same shape."""

@@ -95,6 +95,14 @@ class TensorFlow:
         _, loss, by_row, gathered = tf.while_loop(lambda number, *_: number < parts, part, begin, parallel_iterations=1)
         return loss, gathered.concat(), by_row - tf.math.unsorted_segment_sum(vectors, targets, total)
 
+    def weighted_rows(self, table: Tensor, rows: Tensor, factors: Tensor) -> Tensor:
+        tf = self._tf
+        count, parts = tf.unstack(tf.shape(rows))
+        places = tf.stack([tf.repeat(tf.range(count), parts), tf.reshape(rows, [-1])], axis=1)
+        shape = tf.stack([count, tf.shape(table)[0]])
+        matrix = tf.SparseTensor(tf.cast(places, tf.int64), tf.reshape(factors, [-1]), tf.cast(shape, tf.int64))
+        return tf.sparse.sparse_dense_matmul(matrix, table)
+
     def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
         tf = self._tf
 

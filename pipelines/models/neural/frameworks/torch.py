@@ -70,6 +70,9 @@ class Torch:
     def choice_loss(self, vectors: Tensor, rows: Tensor, targets: Tensor, shifts: Tensor | None) -> Tensor:
         return _choice(self._torch).apply(vectors, rows, targets.long()[:, None], shifts)
 
+    def weighted_rows(self, table: Tensor, rows: Tensor, factors: Tensor) -> Tensor:
+        return self._torch.nn.functional.embedding_bag(rows, table, mode="sum", per_sample_weights=factors)
+
     def differentiated(self, function: Pure, weights: Sequence[Any], jit: Jit) -> Callable[..., tuple[Tensor, Any, Any, Any]]:
         torch, graphs = self._torch, jit == "graphs"
         run = function

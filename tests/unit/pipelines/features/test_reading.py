@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from pipelines.features.graph import FEATURES, Graph, check_same, compile_graph, load_graph
 from pipelines.features.raw import signature
-from pipelines.features.reading import BELOW, CODES, KEYS_ALONE, MISSING, ORDER, Reads
+from pipelines.features.reading import BELOW, CODES, KEYS_ALONE, MISSING, ORDER, SEQUENCE_AND_ITEMS, Reads
 from shared.artifacts.store import FsspecArtifacts
 from shared.domain.errors import Invalid
 from tests.support.etl_stage import Etl
 from tests.support.exported_units import Small, small
 from tests.support.feature_runtimes import CASES, KEYS, OPERATORS, TABLES, by_onnx, fitted, prepared, rows_of, with_session
-from tests.unit.pipelines.recommender import ratings, spec, write
+from tests.unit.pipelines.recommender import films, ratings, spec, write
 
 EXAMPLES = int(os.environ.get("EYAS_CASES", "4"))
 PRICES: list[list[dict[str, Any]]] = [
@@ -229,15 +229,24 @@ def test_a_run_of_a_family_of_keys_makes_of_the_data_what_it_reads(etl: Etl, tmp
 
 
 @pytest.mark.requirement("G-06", "G-20")
-def test_a_run_of_a_family_of_sequences_makes_the_keys_and_the_sequence_and_takes_what_a_request_brings(etl: Etl, tmp_path: Path) -> None:
-    write(tmp_path, ratings(2_000))
-    features = [{"categorify": ["userId", "movieId", "year"]}, {"sequence": {"of": "movieId", "by": "userId", "length": 3, "gap": "1h"}}]
+def test_session_reads_keys_sequence_and_items_and_takes_the_items_of_a_request(etl: Etl, tmp_path: Path) -> None:
+    """A target mean of an item is left out: it differs between the training rows of an item."""
+    write(tmp_path, ratings(2_000), films().with_columns(price=pl.col("year") / 100))
+    features = [
+        {"categorify": ["userId", "movieId", "year"]},
+        {"log": "price"},
+        {"target_encode": {"of": "movieId"}},
+        {"count_encode": "userId"},
+        {"sequence": {"of": "movieId", "by": "userId", "length": 3, "gap": "1h"}},
+    ]
     outcome = etl(spec(tmp_path, features=features, model={"family": "session"}, gates=[{"parity": 1e-4}]))
     graph = load_graph(outcome.files.__getitem__)
-    assert [one.name for one in graph.features] == ["userId", "movieId", "movieId_sequence"] and graph.reads == "sequence"
-    assert [one.name for one in signature(graph).inputs] == ["userId", "movieId", "at", "movieId_session"]
+    assert [feature.name for feature in graph.features] == ["userId", "movieId", "year", "price", "movieId_sequence"]
+    assert graph.reads == "sequence_and_items"
+    assert [source.name for source in signature(graph).inputs] == ["userId", "movieId", "year", "price", "at", "movieId_session"]
     assert (signature(graph).session, signature(graph).time) == ("movieId_session", "at")
-    assert {feature.why for feature in graph.left} == {"the family reads only the keys and the sequence of items"}
+    assert [feature.feature for feature in graph.left] == ["movieId_te", "userId_count"]
+    assert {feature.why for feature in graph.left} == {SEQUENCE_AND_ITEMS}
 
 
 def test_what_is_wrong_with_a_feature_is_said_whoever_reads_it(etl: Etl, tmp_path: Path) -> None:

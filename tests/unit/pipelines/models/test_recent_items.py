@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipelines.features.columns import FIRST, NULL, UNKNOWN
 from pipelines.features.operators.base import RECENT, RECENT_LIST
+from pipelines.models.attention.item_features import item_vectors
 from pipelines.models.attention.shape import Shape, begin
 from pipelines.models.ease import EaseModel
 from pipelines.models.external_weights import ExternalWeights
@@ -187,4 +188,6 @@ def test_session_reads_recent_items_behind_the_sequence_of_the_training(objectiv
         own = newest[columns["user"][row]]
         ends = [*own[own != NULL].tolist(), FIRST + 3, FIRST + 1, FIRST + 3][-5:]
         sequence = np.array([ends + [NULL] * (5 - len(ends))], np.int32)
-        assert_allclose(scores_of(shape, weights, sequence, columns["item"][row : row + 1]), expected[row : row + 1], atol=1e-5)
+        assert_allclose(
+            scores_of(shape, weights, sequence, item_vectors(weights)[columns["item"][row : row + 1]]), expected[row : row + 1], atol=1e-5
+        )

@@ -15,11 +15,11 @@ from pydantic import ValidationError
 
 from pipelines.features.columns import FIRST, NULL, UNKNOWN
 from pipelines.models.attention import plain
+from pipelines.models.attention.item_features import item_vectors
 from pipelines.models.attention.shape import Shape, begin
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, ScoresAll
 from pipelines.models.neural.weights import WEIGHTS
-from pipelines.models.sequence_session import item_vectors
 from pipelines.models.session import (
     FEWEST_WINDOWS,
     MOST_WINDOWS,
@@ -27,6 +27,7 @@ from pipelines.models.session import (
     SEQUENCES,
     Session,
     SessionModel,
+    SessionOfKeys,
     as_likes,
     newest_of,
     queries_of,
@@ -44,7 +45,7 @@ def model() -> SessionModel:
     shape, random = Shape(ITEMS + FIRST, 16, 1, 2, 8, "next", 4.0), np.random.default_rng(5)
     weights = {path: (one + random.normal(0, 0.3, one.shape)).astype(np.float32) for path, one in begin(shape, 3).items()}
     newest = newest_of(by_user(pairs()), shape.length)
-    return SessionModel("user", "item", shape, weights, as_likes(newest), queries_of(shape, weights, newest), 400.0)
+    return SessionOfKeys("user", "item", shape, weights, as_likes(newest), queries_of(shape, weights, newest), 400.0)
 
 
 def met() -> dict[str, Any]:

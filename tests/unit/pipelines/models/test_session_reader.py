@@ -22,13 +22,14 @@ from pipelines.features.operators.sequence import Sequence
 from pipelines.features.raw import signature as signature_of
 from pipelines.inputs.tables import read_table
 from pipelines.models.attention import plain
+from pipelines.models.attention.item_features import item_vectors
 from pipelines.models.attention.lowered import AT_ONCE
 from pipelines.models.attention.shape import Shape, begin
 from pipelines.models.attention.streams import read_streams
 from pipelines.models.families import load_model
 from pipelines.models.family import MODEL, ScoresAll
 from pipelines.models.neural.weights import WEIGHTS
-from pipelines.models.sequence_session import QUERIES, SequenceSession, item_vectors, newest_by_code, queries_of, read_sequence, scores_of
+from pipelines.models.sequence_session import QUERIES, SequenceSession, newest_by_code, queries_of, read_sequence, scores_of
 from shared.contracts.families import SessionParams
 from shared.contracts.serving import Serve
 from shared.domain.errors import EyasError, Invalid
@@ -179,7 +180,7 @@ def test_a_stranger_is_answered_by_the_items_that_the_request_brings_in_their_or
     one, two, three = known[:3]
 
     def plainly(*items: int) -> Any:
-        return scores_of(model.shape, model.weights, rows([[of[key] for key in items]] * len(keys), 4), codes)
+        return scores_of(model.shape, model.weights, rows([[of[key] for key in items]] * len(keys), 4), item_vectors(model.weights)[codes])
 
     np.testing.assert_allclose(ask(9_999, []), plainly(), atol=1e-5)
     np.testing.assert_allclose(ask(9_999, [one, two]), plainly(one, two), atol=1e-5)
@@ -198,9 +199,15 @@ def test_what_a_known_user_brings_follows_on_what_was_known_and_the_newest_count
     codes = world.catalogue.columns["movieId"]
     key = world.items["movieId"].to_list()[int(np.argmax(codes >= FIRST))]
     then = np.append(before[1:], codes[codes >= FIRST][0])[None]
-    np.testing.assert_allclose(ask(user, [key]), scores_of(model.shape, model.weights, np.tile(then, (len(codes), 1)), codes), atol=1e-5)
     np.testing.assert_allclose(
-        ask(user, []), scores_of(model.shape, model.weights, np.tile(before[None], (len(codes), 1)), codes), atol=1e-5
+        ask(user, [key]),
+        scores_of(model.shape, model.weights, np.tile(then, (len(codes), 1)), item_vectors(model.weights)[codes]),
+        atol=1e-5,
+    )
+    np.testing.assert_allclose(
+        ask(user, []),
+        scores_of(model.shape, model.weights, np.tile(before[None], (len(codes), 1)), item_vectors(model.weights)[codes]),
+        atol=1e-5,
     )
     found = model.embeddings(world.codes)
     code = int(world.graph.key("userId").state.coded(pl.Series([user]))[0])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,6 @@ from pipelines.models.attention import plain, windows
 from pipelines.models.attention.shape import BACKWARDS, BEGIN, HIDDEN, Shape, begin
 from pipelines.models.attention.windows import ItemSample, Windows, packed
 from pipelines.training.likes import LikesByRow
-from tests.support.framework_process import made_apart
-from tests.support.torch_available import torch
 
 ITEMS = 30
 SHAPE = Shape(ITEMS, 8, 1, 2, 4, "next")
@@ -161,23 +157,3 @@ def test_padding_says_nothing_and_each_sequence_is_for_itself(shape: Shape) -> N
     assert np.abs(together[0] - together[1]).max() > 0.1
     turned = plain.states(shape, weights, np.array([[6, 5, 0, 0]], np.int32))
     assert np.abs(turned[0] - together[0]).max() > 1e-3, "the order counts"
-
-
-Found = Callable[[str], Mapping[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("steps")
-    taken = cache(lambda name: _steps(name, folder / f"{name}.npz"))
-
-    def of(name: str) -> Mapping[str, Any]:
-        if name == "torch":
-            torch()
-        return taken(name)
-
-    return of
-
-
-def _steps(name: str, out: Path) -> Mapping[str, Any]:
-    return made_apart("tests.support.sequence_data", name, str(out), out=out)
