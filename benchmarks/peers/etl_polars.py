@@ -35,7 +35,7 @@ def main() -> None:
         [
             coded(frame, "userId"),
             coded(frame, "movieId"),
-            coded(frame.select(pl.col("genres").explode()), "genres"),
+            coded(frame.select(pl.col("genres").explode(empty_as_null=False)), "genres"),
             frame.group_by("movieId", "fold").agg(pl.col("label").sum().cast(pl.Float64).alias("sum"), pl.len().alias("rows")),
         ],
         engine="streaming",

@@ -61,7 +61,7 @@ def _liked(answers: pl.DataFrame, positives: pl.DataFrame, attribution: timedelt
     shown = (
         answers.select("request_id", "user", "at", pl.col("items").alias("item"))
         .with_columns(pl.int_ranges(pl.col("item").list.len()).alias("place"))
-        .explode("item", "place")
+        .explode("item", "place", empty_as_null=False)
         .drop_nulls("item")
         .unique(["request_id", "item"], keep="first", maintain_order=True)
         .rename({"at": "shown_at"})

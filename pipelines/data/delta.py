@@ -121,6 +121,6 @@ def _without_deleted(files: Sequence[Path], names: Sequence[str], delta: DeltaTa
         if number is None:
             raise Unsupported(f"a file outside the folder of the Delta table has deleted rows, which is not supported: {uri}")
         scanned[number] = folder / f"{number:06}.parquet"
-        rows = pl.concat([pl.scan_parquet(files[number], glob=False), pl.LazyFrame({FILE: mask})], how="horizontal")
+        rows = pl.concat([pl.scan_parquet(files[number], glob=False), pl.LazyFrame({FILE: mask})], how="horizontal_extend")
         rows.filter(pl.col(FILE).fill_null(True)).drop(FILE).sink_parquet(scanned[number], compression="lz4")
     return scanned

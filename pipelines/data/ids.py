@@ -39,15 +39,13 @@ def with_kinds(spec: RecommenderSpec, reach: ReadableRoots) -> ReadableRoots:
     open_columns = [column for entity, column in columns.items() if kinds.of(entity) is None]
     if not open_columns:
         return reach
-    source = open_source(spec.data.interactions, reach, tuple(columns.values()), spare=True)
+    source = open_source(spec.data.interactions, reach, tuple(columns.values()), spare=True, as_text=open_columns)
     schema = _schema(source)
-    guessed = [column for column in open_columns if schema[column].is_integer() and not source.has_types]
     texts = [column for column in open_columns if is_text(schema[column])]
-    if guessed:
-        source = open_source(spec.data.interactions, reach, tuple(columns.values()), spare=True, as_text=guessed)
+    if texts and not source.has_types:
         with readable(source.name):
-            has_text = source.frame.select(_holds_text(column).any().alias(column) for column in guessed).collect(engine="streaming")
-        texts += [column for column in guessed if has_text[column][0]]
+            has_text = source.frame.select(_holds_text(column).any().alias(column) for column in texts).collect(engine="streaming")
+        texts = [column for column in texts if has_text[column][0]]
     chosen: dict[str, IdKind | None] = {
         entity: kinds.of(entity) or ("text" if column in texts else "integer") for entity, column in columns.items()
     }

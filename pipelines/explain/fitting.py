@@ -141,7 +141,7 @@ def _absent(items: pl.DataFrame, spec: RecommenderSpec) -> tuple[tuple[str, str]
     def values_of(name: str) -> frozenset[str] | None:
         if kinds.get(name) not in ("text", "texts"):
             return None
-        column = items[name].explode() if isinstance(items[name].dtype, pl.List) else items[name]
+        column = items[name].explode(empty_as_null=False) if isinstance(items[name].dtype, pl.List) else items[name]
         return frozenset(column.drop_nulls().cast(pl.String).unique())
 
     return absent_values(spec.serve, values_of)

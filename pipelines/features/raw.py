@@ -125,7 +125,7 @@ def raw_column(table: pl.DataFrame, wanted: Input, name: str) -> NDArray[Any]:
     if wanted.width is not None:
         padding = pl.lit([BLANK[dtype]] * wanted.width, dtype=pl.List(polars_type(dtype)))
         padded = pl.concat_list(pl.col(wanted.name).fill_null([]), padding).list.head(wanted.width)
-        column = table.select(padded.explode()).to_series()
+        column = table.select(padded.explode(empty_as_null=False)).to_series()
     flat = _array(column.fill_null(BLANK[dtype]), dtype)
     return flat if wanted.width is None else flat.reshape(len(table), wanted.width)
 

@@ -201,7 +201,7 @@ class RawColumns:
             parts.append(people.select(columns)[placed(self.users[graph.user].to_numpy(), users)])
         if self.moments.raw.width:
             parts.append(self.moments.raw[self.moments.places(users)])
-        return pl.concat(parts, how="horizontal")
+        return pl.DataFrame([column for part in parts for column in part])
 
 
 def _unread(table: pl.DataFrame, wanted: Input) -> Array:

@@ -150,10 +150,10 @@ def _compared(
     there = np.arange(longest)[None, :] < lengths[:, None]
     rows = np.full(there.shape, -1, np.int64)
     propensities, liked = np.ones(there.shape), np.zeros(there.shape, bool)
-    rows[there] = _rows(keys, answers["items"].explode().to_numpy())
-    propensities[there] = answers["propensities"].explode().to_numpy()
+    rows[there] = _rows(keys, answers["items"].explode(empty_as_null=False).to_numpy())
+    propensities[there] = answers["propensities"].explode(empty_as_null=False).to_numpy()
     answer_of_like = np.repeat(np.arange(count), answers["liked"].list.len().to_numpy())
-    liked[answer_of_like, answers["liked"].explode().drop_nulls().to_numpy().astype(np.int64)] = True
+    liked[answer_of_like, answers["liked"].explode(empty_as_null=False).drop_nulls().to_numpy().astype(np.int64)] = True
 
     users, owners = np.unique(answers["user"].to_numpy(), return_inverse=True)
     past_likes = _PastLikes(log.likes, keys, serve)

@@ -125,7 +125,7 @@ def _moments(rows: Path, features: Sequence[Feature], missing: bool) -> Iterator
     schema = frame.collect_schema()
     for feature in features:
         name = f"{FEATURE}{feature.name}"
-        values = pl.col(name).explode() if schema[name].is_nested() else pl.col(name)
+        values = pl.col(name).explode(empty_as_null=False) if schema[name].is_nested() else pl.col(name)
         number = values.cast(pl.Float32)
         bad = pl.lit(0) if feature.kind == "code" else (number.is_infinite() if missing else ~number.is_finite()).sum()
         least, most, count = frame.select(least=values.min(), most=values.max(), bad=bad).collect(engine="streaming").row(0)

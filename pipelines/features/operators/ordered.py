@@ -50,7 +50,7 @@ def grown(previous: pl.DataFrame | None, newest: pl.DataFrame, count: int) -> pl
     """Merges the newest values of both; `newest` is later."""
     key = newest.columns[0]
     both = [newest] if previous is None else [previous, newest]
-    merged = pl.concat([frame.explode(VALUES) for frame in both])
+    merged = pl.concat([frame.explode(VALUES, empty_as_null=False) for frame in both])
     return merged.group_by(key, maintain_order=True).agg(pl.col(VALUES).tail(count)).sort(key)
 
 
