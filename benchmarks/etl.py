@@ -27,6 +27,7 @@ from benchmarks.tables import rows_of_runs, with_ratios
 
 PEERS = Path(__file__).parent / "peers"
 NVTABULAR = Path(".venv-nvtabular/bin/python").absolute()
+OLDER_POLARS = Path("var/polars").absolute()
 WORKERS = "2"
 """Of Dask: it is faster so than in one process."""
 RENAMED = {"TE_movieId_label": "movieId_te", "timestamp_difference_lag_1": "timestamp_lag"}
@@ -41,6 +42,8 @@ class Contender:
     """After the rows and the folder."""
     slow: bool = False
     """Measured once on the grown number of rows."""
+    packages: Path | None = None
+    """Folder with packages in place of those of the environment."""
 
 
 def _nvtabular(*arguments: str) -> list[str]:
@@ -53,6 +56,7 @@ CONTENDERS = {
     contender.name: contender
     for contender in (
         Contender("eyas: polars", lambda: [sys.executable, "-m", "benchmarks.etl_eyas", "polars"]),
+        Contender("eyas: polars of etl-gpu.lock", lambda: [sys.executable, "-m", "benchmarks.etl_eyas", "polars"], packages=OLDER_POLARS),
         Contender("polars by hand", lambda: [sys.executable, str(PEERS / "etl_polars.py")]),
         Contender("duckdb", lambda: [str(environment("duckdb", "duckdb==1.4.5")), str(PEERS / "etl_duckdb.py")]),
         Contender("eyas: nvtabular", lambda: _nvtabular("-m", "benchmarks.etl_eyas", "nvtabular"), slow=True),
@@ -60,6 +64,7 @@ CONTENDERS = {
     )
 }
 REFERENCE = "polars by hand"
+ROOT = str(Path(__file__).parents[1])
 
 
 @benchmark("etl")
@@ -94,7 +99,10 @@ def measure(names: Iterable[str], folder: Path, count: int, runs: int, once: Ite
         output, contender = folder / name, CONTENDERS[name]
         shutil.rmtree(output, ignore_errors=True)
         output.mkdir()
-        used = watched([*contender.command(), str(rows), str(output), *contender.arguments], EYAS_DASK=WORKERS)
+        if contender.packages is not None and not contender.packages.exists():
+            raise SystemExit(f"{contender.packages} is missing: make test-polars")
+        path = ROOT if contender.packages is None else f"{contender.packages}:{ROOT}"
+        used = watched([*contender.command(), str(rows), str(output), *contender.arguments], EYAS_DASK=WORKERS, PYTHONPATH=path)
         measured[name].append({"throughput": count / used.document["seconds"], "peak memory": max(used.peak, used.family)})
     rows.unlink()
     units = {"throughput": "rows/s", "peak memory": "MiB"}

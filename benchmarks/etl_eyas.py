@@ -7,6 +7,7 @@ also runs in NVTabular's environment, so it imports nothing else of the benchmar
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from pipelines.features.engines.polars import PreparedTables, compute
 from pipelines.features.graph import Graph, Tables, compile_graph
 from pipelines.features.prepared import ROW_GROUP
 from shared.contracts.features import Operator
+from shared.contracts.resources import EtlResources
 
 FEATURES: list[dict[str, Any]] = [
     {"categorify": ["userId", "movieId"]},
@@ -47,8 +49,8 @@ def fit(
 
 
 def main() -> None:
-    name, source, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    with engine(name, folder) as chosen:
+    resources, source, folder = EtlResources(engine=sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+    with engine(resources, folder, logging.getLogger("etl")) as chosen:
         began = time.monotonic()
         ratings = pl.scan_parquet(source)
         count = ratings.select(pl.len()).collect().item()

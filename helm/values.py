@@ -48,6 +48,7 @@ class Images(Values):
         ["nvtabular", "torch"],
         description="Engines that run in the GPU image. Other stages get no GPU; a spec that requests one is rejected.",
     )
+    etl_gpu: Repository | Literal[""] = Field("", description="Image of etl by polars on a GPU (`resources.etl.gpu`); none if empty.")
     triton: Repository = Field("eyas-triton", description="Image of the Tritons and of the stage verify.")
 
 

@@ -59,7 +59,11 @@ def by_expression(text: str, of_users: Ints, of_items: Ints) -> Slice:
 def by_values(column: str, values: pl.Series, rows: Ints, most: int = MOST_VALUES) -> tuple[Slice, ...]:
     """Returns a slice for each of the most frequent values. `values`: the values of each table row. `rows`: each case's row, or -1."""
     counts = np.bincount(rows[rows >= 0], minlength=len(values))
-    flat = pl.DataFrame({"value": values, "row": np.arange(len(values)), "cases": counts}).filter(pl.col("cases") > 0).explode("value", empty_as_null=False)
+    flat = (
+        pl.DataFrame({"value": values, "row": np.arange(len(values)), "cases": counts})
+        .filter(pl.col("cases") > 0)
+        .explode("value", empty_as_null=False)
+    )
     frequent = flat.drop_nulls().group_by("value").agg(pl.col("cases").sum()).sort("cases", "value", descending=[True, False])
     slices = []
     for value in frequent["value"].head(most):

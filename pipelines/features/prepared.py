@@ -157,7 +157,8 @@ class Prepared:
         """Writes encoded rows, numbered from `start`; returns their count."""
         a_row = sum(4 * (feature.width or 1) for feature in self.graph.side("context"))
         group = max(1, min(ROW_GROUP, GROUP_BYTES // max(1, a_row)))
-        self._featured(self.rows(part, start), train, history).sink_parquet(path, row_group_size=group, compression_level=1)
+        frame = self._featured(self.rows(part, start), train, history)
+        self.engine.queries.write("rows", frame, path, row_group_size=group, compression_level=1)
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
 
     @property

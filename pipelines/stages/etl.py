@@ -47,6 +47,7 @@ from pipelines.features.prepared import EXTRA, PAGES, Prepared, extra_columns, g
 from pipelines.features.reading import Reads
 from pipelines.models.families import family_of
 from pipelines.models.plugins import check_params
+from pipelines.models.runtime import gpu_sizes
 from pipelines.stages.attribute_check import recorded, written_record
 from pipelines.stages.compact import compact
 from pipelines.stages.data_gate import admit, admit_events, judged_tables, remembered
@@ -88,7 +89,8 @@ def run(context: Context) -> Outcome:
         return compact(context)
     if context.spec.mode == "forget":
         return forget(context)
-    with engine(context.spec.recommender.resources.etl.engine, context.scratch) as chosen:
+    resources = context.spec.recommender.resources.etl
+    with engine(resources, context.scratch, context.log, bool(resources.gpu and gpu_sizes())) as chosen:
         return _run(context, chosen)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from shared.contracts.gpus import RESOURCE_STAGES, gpu_faults, stage_engine
+from shared.contracts.gpus import POLARS_GPU, RESOURCE_STAGES, gpu_faults, stage_engine
 from shared.contracts.quantities import Cpu, Duration, Memory
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageName
@@ -23,10 +23,10 @@ from shared.domain.errors import Invalid
 from shared.domain.run import RESOURCES
 
 STAGES: tuple[StageName, ...] = get_args(StageName)
-ENGINES = ("default", "polars", "tensorflow", "torch", "jax", "triton", "nvtabular")
+ENGINES = ("default", "polars", POLARS_GPU, "tensorflow", "torch", "jax", "triton", "nvtabular")
 """Keys of `images`; the `default` image serves every engine without its own image, except nvtabular."""
-GpuEngine = Literal["nvtabular", "torch", "tensorflow", "jax"]
-APART = frozenset({"default", "nvtabular", "torch", "jax"})
+GpuEngine = Literal["polars-gpu", "nvtabular", "torch", "tensorflow", "jax"]
+APART = frozenset({"default", POLARS_GPU, "nvtabular", "torch", "jax"})
 """Engines that need no image unless a spec uses them."""
 ARTIFACTS = "EYAS_ARTIFACTS_"
 RESERVED = frozenset({"scratch", "tmp", "shm", "cache"})
@@ -167,8 +167,13 @@ class JobSettings(Strict):
 
     def _image_fault(self, engine: str) -> tuple[str, str] | None:
         """Returns the spec's field that asks for the engine, and why no image has the engine; None if an image has it."""
-        if engine in self.images or ("default" in self.images and engine != "nvtabular"):
+        if engine in self.images or ("default" in self.images and engine not in ("nvtabular", POLARS_GPU)):
             return None
+        if engine == POLARS_GPU:
+            return (
+                "resources.etl.gpu",
+                "polars has no image for GPUs here: leave it out, or ask the operator for one (images.etlGpu of the chart)",
+            )
         field, other = ("resources.etl.engine", "polars") if engine == "nvtabular" else ("model.framework", "tensorflow")
         return field, f"'{engine}' has no image here: use {other}, or ask the operator for one (images in the values of the chart)"
 

@@ -8,7 +8,9 @@ from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageName
 from shared.domain.run import RESOURCES
 
-LIBRARIES = {"nvtabular": "cuDF", "torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}
+POLARS_GPU = "polars-gpu"
+"""Engine of an etl by polars that requests GPUs: its image has cudf-polars and the release line of polars that this needs."""
+LIBRARIES = {POLARS_GPU: "cudf-polars", "nvtabular": "cuDF", "torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}
 """GPU library of each engine."""
 GPUS = "EYAS_GPUS"
 """Environment variable with a Job's number of GPUs. A stage without a library for them fails."""
@@ -24,7 +26,10 @@ _CPU_ONLY = {
 def stage_engine(recommender: RecommenderSpec, stage: StageName, mode: str = "full") -> str:
     """Returns the engine that computes a stage. On a cluster each engine has an image."""
     if stage == "etl":
-        return "polars" if mode in ("compact", "forget") else recommender.resources.etl.engine
+        etl = recommender.resources.etl
+        if mode in ("compact", "forget"):
+            return "polars"
+        return POLARS_GPU if etl.engine == "polars" and etl.gpu else etl.engine
     return "triton" if stage == "verify" else recommender.model.framework
 
 
@@ -34,15 +39,18 @@ def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collectio
     if stage in _CPU_ONLY:
         return f"{_CPU_ONLY[stage]}; leave it out"
     if engine == "polars":
-        return "polars runs on the CPU; leave it out, or set engine: nvtabular"
+        return "this work of etl runs on the CPU; leave it out"
+    if engine == POLARS_GPU and recommender.resources.etl.gpu != 1:
+        return "polars computes on one GPU; set gpu: 1, or engine: nvtabular"
     if RESOURCES.get(stage, stage) == "train" and model.params.no_steps is not None:
         return f"'{model.family}' is computed on the CPU; leave it out, or choose a neural family such as neumf"
     if engines is None or engine in engines:
         return ""
-    others = [name for name in LIBRARIES if name in engines and name not in model.params.not_on and name != "nvtabular"]
+    others = [name for name in ("torch", "tensorflow", "jax") if name in engines and name not in model.params.not_on]
     if stage != "etl" and others:
         return f"the image for {engine} has no GPU library; leave it out, or set framework: {others[0]}"
-    return f"the image for {engine} has no GPU library; leave it out, or ask the operator for one (images.pipelinesGpu of the chart)"
+    value = "etlGpu" if engine == POLARS_GPU else "pipelinesGpu"
+    return f"the image for {engine} has no GPU library; leave it out, or ask the operator for one (images.{value} of the chart)"
 
 
 def gpu_faults(recommender: RecommenderSpec, engines: Collection[str] | None) -> dict[str, str]:

@@ -268,7 +268,8 @@ def test_the_image_for_gpus_has_the_engines_that_the_values_name(tmp_path: Path)
 
 def test_the_table_of_gpu_requests_is_that_of_the_chart(tmp_path: Path) -> None:
     """The documents say of these two installations which image runs a stage."""
-    for heading, images in (("chart, CPUs", {}), ("chart, `images.pipelinesGpu`", {"pipelinesGpu": "eyas-pipelines-gpu"})):
+    with_gpus = {"pipelinesGpu": "eyas-pipelines-gpu", "etlGpu": "eyas-etl-gpu"}
+    for heading, images in (("chart, CPUs", {}), ("chart, `images.pipelinesGpu` and `etlGpu`", with_gpus)):
         rendered_settings, documented = jobs_settings(template(images={"tag": "7", **images}), tmp_path), PLATFORMS[heading]
         assert documented is not None
         assert rendered_settings.images == {engine: f"{image}:7" for engine, image in documented.images.items()}

@@ -24,6 +24,7 @@ EXTRAS = {
     "pipelines,tune": ("optuna", "eyas.pipelines.trials.sampler"),
     "cluster": ("kubernetes", "nats", "psycopg", "redis", "eyas.services.executors.jobs"),
     "nvtabular": ("nvtabular", "eyas.pipelines.features.engines.nvtabular"),
+    "polars-gpu": ("cudf_polars", "eyas.pipelines.stages.etl"),
 }
 CLIENT = "eyas-client"
 OLD = frozenset({"nvtabular"})

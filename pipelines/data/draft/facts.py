@@ -119,7 +119,9 @@ class FileFacts:
         """Returns the character that splits a text column into few different values."""
         for separator in separators:
             split = pl.col(name).str.split(separator)
-            facts = self.frame.select(several=(split.list.len() > 1).mean(), distinct=split.explode(empty_as_null=False).str.strip_chars().n_unique())
+            facts = self.frame.select(
+                several=(split.list.len() > 1).mean(), distinct=split.explode(empty_as_null=False).str.strip_chars().n_unique()
+            )
             several, distinct = facts.collect(engine="streaming").row(0)
             if (several or 0) > 0.2 and distinct < max(20, self.rows / 4):
                 return separator

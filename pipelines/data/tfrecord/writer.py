@@ -76,7 +76,10 @@ def _casted(name: str, dtype: pl.DataType) -> pl.Expr:
 
 def _check_floats(frame: pl.LazyFrame, schema: pl.Schema, path: Path) -> None:
     names = [name for name, dtype in schema.items() if dtype in _PRECISE]
-    loses = [_inexact(pl.col(name).explode(empty_as_null=False) if isinstance(schema[name], pl.List) else pl.col(name)).alias(name) for name in names]
+    loses = [
+        _inexact(pl.col(name).explode(empty_as_null=False) if isinstance(schema[name], pl.List) else pl.col(name)).alias(name)
+        for name in names
+    ]
     for name, lost in zip(names, frame.select(loses).collect(engine="streaming").row(0) if names else (), strict=True):
         if lost:
             raise BadData(f"{path}: column '{name}' has fractions that float32 cannot hold exactly; round them, or set --narrow")

@@ -5,8 +5,10 @@ Either engine uses polars and numpy for the small tables of users and items, and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,13 +17,18 @@ import polars as pl
 from pipelines.features.columns import Side
 from pipelines.features.engines.history import RowHistory
 from pipelines.features.engines.polars import PreparedTables, compute
+from pipelines.features.engines.queries import CPU, GpuQueries, Queries, open_queries
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import Mode
 from pipelines.features.statistics import Results, Statistic
+from shared.contracts.resources import EtlResources
 from shared.domain.errors import Invalid
 
 
 class Engine(Protocol):
+    @property
+    def queries(self) -> Queries: ...
+
     def compute(self, asks: Sequence[Statistic], data: PreparedTables) -> Results: ...
 
     def transform(
@@ -36,19 +43,26 @@ class Engine(Protocol):
         """Same contract as `Graph.transform`."""
 
 
+@dataclass(frozen=True)
 class PolarsEngine:
+    queries: Queries = CPU
+
     def compute(self, asks: Sequence[Statistic], data: PreparedTables) -> Results:
-        return compute(asks, data)
+        return compute(asks, data, self.queries)
 
     def transform(self, graph: Graph, frame: pl.LazyFrame, *sides: Side, **options: Any) -> pl.LazyFrame:
         return graph.transform(frame, *sides, **options)
 
 
 @contextmanager
-def engine(name: str, folder: Path) -> Iterator[Engine]:
-    """Opens an engine; its results can be read while the context is open. `folder`: for its own files."""
+def engine(resources: EtlResources, folder: Path, log: logging.Logger, has_gpu: bool = False) -> Iterator[Engine]:
+    """Opens the engine that a spec chooses; its results can be read while the context is open. `folder`: for its own files."""
+    name = resources.engine
     if name == "polars":
-        yield PolarsEngine()
+        queries = open_queries(resources.gpu or 0, has_gpu, log)
+        yield PolarsEngine(queries)
+        if isinstance(queries, GpuQueries):
+            queries.close()
         return
     try:
         from pipelines.features.engines.nvtabular.engine import NvtabularEngine

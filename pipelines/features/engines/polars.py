@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.features.engines.history import RowHistory
+from pipelines.features.engines.queries import CPU, Queries
 from pipelines.features.operators.ordered import VALUES
 from pipelines.features.operators.target import fold_of
 from pipelines.features.statistics import (
@@ -52,45 +53,39 @@ class PreparedTables:
         return frame
 
 
-def compute(asks: Sequence[Statistic], data: PreparedTables) -> Results:
+def compute(asks: Sequence[Statistic], data: PreparedTables, queries: Queries = CPU) -> Results:
     """Computes all statistics, in one pass where possible."""
     distinct = list(dict.fromkeys(asks))
-    plans = _Plans(data)
+    plans = _Plans(data, queries)
     results = plans.collect(distinct)
-    results |= _moments([ask for ask in distinct if isinstance(ask, Moments)], data)
+    results |= _moments([ask for ask in distinct if isinstance(ask, Moments)], data, queries)
     for ask in distinct:
         if isinstance(ask, Quantiles):
-            results[ask] = _quantiles(ask, data)
+            results[ask] = _quantiles(ask, data, queries)
         if isinstance(ask, NewestValues) and ask not in results:
             assert data.history is not None
             results[ask] = data.history.newest(ask)
     return results
 
 
-_APART = pl.QueryOptFlags(comm_subplan_elim=False)
-"""Without shared subplans, which polars would hold in memory whole."""
 _LENGTH = "~length"
 
 
 class _Plans:
     """Query plans that share a pass over equal keys: counts with folds and targets also give the plain counts."""
 
-    def __init__(self, data: PreparedTables) -> None:
-        self.data = data
+    def __init__(self, data: PreparedTables, queries: Queries) -> None:
+        self.data, self.queries = data, queries
 
     def collect(self, asks: Sequence[Statistic]) -> dict[Statistic, Any]:
         counts = [ask for ask in asks if isinstance(ask, ValueCounts)]
         widest = {ask: self._widest(ask, counts) for ask in counts}
         longest = {ask: self._counted(ask, counts) for ask in asks if isinstance(ask, LongestList)}
         latest = [ask for ask in asks if isinstance(ask, NewestValues) and (ask.of, ask.count, ask.liked) == (self.data.row[2], 1, False)]
-        queries: dict[Statistic, pl.LazyFrame] = {ask: self._count(ask) for ask in dict.fromkeys(widest.values())}
-        queries |= {ask: self._longest(ask) for ask, count in longest.items() if count is None}
-        queries |= {ask: self._latest(ask) for ask in latest}
-        frames = (
-            dict(zip(queries, pl.collect_all(list(queries.values()), engine="streaming", optimizations=_APART), strict=True))
-            if queries
-            else {}
-        )
+        plans: dict[Statistic, pl.LazyFrame] = {ask: self._count(ask) for ask in dict.fromkeys(widest.values())}
+        plans |= {ask: self._longest(ask) for ask, count in longest.items() if count is None}
+        plans |= {ask: self._latest(ask) for ask in latest}
+        frames = dict(zip(plans, self.queries.collect("counts", list(plans.values())), strict=True)) if plans else {}
         results: dict[Statistic, Any] = {ask: _narrowed(ask, frames[widest[ask]].drop_nulls(ask.keys)) for ask in counts}
         for statistic, count in longest.items():
             results[statistic] = frames[statistic].item() if count is None else frames[widest[count]][_LENGTH].max()
@@ -154,7 +149,7 @@ def _narrowed(ask: ValueCounts, counted: pl.DataFrame) -> pl.DataFrame:
     return counted.group_by(ask.keys).agg(pl.col("count").sum())
 
 
-def _moments(asks: list[Moments], data: PreparedTables) -> dict[Statistic, Any]:
+def _moments(asks: list[Moments], data: PreparedTables, queries: Queries) -> dict[Statistic, Any]:
     """Computes bounds first, then sums in whole parts of the largest number, which don't depend on the order."""
     results: dict[Statistic, Any] = {}
     for table in dict.fromkeys(ask.table for ask in asks):
@@ -169,7 +164,7 @@ def _moments(asks: list[Moments], data: PreparedTables) -> dict[Statistic, Any]:
                 ("high", pl.col(ask.column).max()),
             )
         ]
-        edges = frame.select(bounds).collect(engine="streaming").row(0, named=True)
+        edges = queries.collect("bounds", [frame.select(bounds)])[0].row(0, named=True)
         sums = []
         for at, ask in enumerate(of_table):
             scale = scale_of(edges[f"low.{at}"], edges[f"high.{at}"])
@@ -180,7 +175,7 @@ def _moments(asks: list[Moments], data: PreparedTables) -> dict[Statistic, Any]:
                 (squares // FINE).sum().alias(f"high.{at}"),
                 (squares % FINE).sum().alias(f"low.{at}"),
             ]
-        totals = frame.select(sums).collect(engine="streaming").row(0, named=True)
+        totals = queries.collect("moments", [frame.select(sums)])[0].row(0, named=True)
         for at, ask in enumerate(of_table):
             terms = (
                 *(edges[f"{name}.{at}"] for name in ("count", "low", "high")),
@@ -212,10 +207,11 @@ def summary_of(count: int, low: float | None, high: float | None, total: int, ab
 DIGITS = 6
 
 
-def _quantiles(ask: Quantiles, data: PreparedTables) -> tuple[float, ...]:
+def _quantiles(ask: Quantiles, data: PreparedTables, queries: Queries) -> tuple[float, ...]:
     """Computes quantiles of values rounded to six digits, which limits the number of distinct values."""
     values = data.table(ask.table).select(number_of(ask.column).drop_nulls().round_sig_figs(DIGITS).alias("value"))
-    return quantiles_of(values.group_by("value").agg(pl.len().alias("count")).sort("value").collect(engine="streaming"), ask.parts)
+    counts = values.group_by("value").agg(pl.len().alias("count")).sort("value")
+    return quantiles_of(queries.collect("quantiles", [counts])[0], ask.parts)
 
 
 def quantiles_of(counted: pl.DataFrame, parts: int) -> tuple[float, ...]:

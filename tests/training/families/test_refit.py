@@ -81,6 +81,6 @@ def test_sequences_of_a_refit_show_views_of_pages_too(tmp_path: Path) -> None:
     spec["features"] = [{"categorify": ["user", "item"]}, {"sequence": {"of": "item", "by": "user", "length": 4, "pages": True}}]
     stages.run(RecommenderSpec.model_validate(spec))
     codes = stages.rows("refit", "train.parquet").select(pl.col("^f\\..*$")).to_series().explode(empty_as_null=False).n_unique()
-    assert codes == stages.rows("etl", "train.parquet").select(pl.col("^f\\..*$")).to_series().explode(empty_as_null=False).n_unique() > 24, (
-        "items, and a page"
-    )
+    assert (
+        codes == stages.rows("etl", "train.parquet").select(pl.col("^f\\..*$")).to_series().explode(empty_as_null=False).n_unique() > 24
+    ), "items, and a page"

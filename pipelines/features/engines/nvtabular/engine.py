@@ -17,6 +17,7 @@ from pipelines.features.engines.nvtabular.session import DaskSession
 from pipelines.features.engines.nvtabular.statistics import compute
 from pipelines.features.engines.nvtabular.steps import Build
 from pipelines.features.engines.polars import PreparedTables
+from pipelines.features.engines.queries import CPU, Queries
 from pipelines.features.graph import ALL, Graph
 from pipelines.features.operators.base import Mode, Operator
 from pipelines.features.operators.kinds import is_ordered
@@ -30,6 +31,7 @@ from pipelines.features.statistics import Results, Statistic
 @dataclass(frozen=True)
 class NvtabularEngine:
     session: DaskSession
+    queries: Queries = CPU
 
     def compute(self, asks: Sequence[Statistic], data: PreparedTables) -> Results:
         return compute(asks, data, self.session)

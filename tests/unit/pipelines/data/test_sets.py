@@ -196,7 +196,12 @@ def test_a_twin_as_parquet_has_the_rows_of_the_one_in_its_makers_layout(subtests
 def test_what_a_twin_plants_can_be_learned() -> None:
     """Who likes a genre in the first half of the rows likes it in the second."""
     twin = Twin.create(SHAPES["ml-100k"], 0)
-    rows = pl.concat(list(twin.ratings())).join(twin.items(), on="movieId").with_columns(pl.col("genres").str.split("|")).explode("genres", empty_as_null=False)
+    rows = (
+        pl.concat(list(twin.ratings()))
+        .join(twin.items(), on="movieId")
+        .with_columns(pl.col("genres").str.split("|"))
+        .explode("genres", empty_as_null=False)
+    )
     half = (
         rows.with_columns(late=pl.int_range(pl.len()).over("userId") % 2 == 1)
         .group_by("userId", "genres", "late")
