@@ -49,6 +49,8 @@ class Group:
         self.rank = rank
         self.sent = 0
         """Bytes that this rank has passed to collectives."""
+        self.device: Any = None
+        """Device of sharded tables, and of their messages: the rank's own GPU, or the CPU. Known after `meet`."""
         self.before_looking: Callable[[], None] = lambda: None
         self._turn, self._wished, self._granted = 0, False, False
 
@@ -66,6 +68,7 @@ class Group:
             if own:
                 torch.cuda.set_device(rank.number % torch.cuda.device_count())
             self.backend = "nccl" if own else "gloo"
+            self.device = torch.device("cuda", torch.cuda.current_device()) if own else torch.device("cpu")
             group.init_process_group(
                 self.backend, store=group.PrefixStore("group", self._store), rank=rank.number, world_size=rank.count, timeout=patience
             )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pipelines.inputs.tables import Codes
 from pipelines.models.neural.architecture import table_path
+from pipelines.models.neural.frameworks.torch import network_device
 from pipelines.models.neural.lookup import codes_of, values_of
 from pipelines.models.neural.optimizers import RowwiseAdagrad
 from pipelines.models.tables import Table
@@ -53,7 +54,7 @@ class ShardedTables:
     def __init__(self, tables: Sequence[Table], shard: Shard, optimizer: str, rate: float, group: Group) -> None:
         import torch
 
-        self._torch, self.tables, self._group = torch, tuple(tables), group
+        self._torch, self.tables, self._group, self._network_device = torch, tuple(tables), group, network_device()
         self._adagrad = optimizer == "adagrad"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -86,12 +87,11 @@ class ShardedTables:
             lengths.append(np.pad(counts, (0, bags - len(counts))))
         keys = [f"f{at}" for at in range(len(self.tables))]
         with self._group.not_alone("a lookup"):
-            jagged = KeyedJaggedTensor(
-                keys, torch.from_numpy(np.concatenate(values).astype(np.int64)), lengths=torch.from_numpy(np.concatenate(lengths))
-            )
+            all_codes = torch.from_numpy(np.concatenate(values).astype(np.int64))
+            jagged = KeyedJaggedTensor(keys, all_codes, lengths=torch.from_numpy(np.concatenate(lengths))).to(self._group.device)
             pooled = self._model(jagged).wait().to_dict()
         own = max(rows.stop - rows.start, 1)  # a rank without rows takes a row of zeros, which has no effect
-        return [pooled[key][:own, : table.width] for key, table in zip(keys, self.tables, strict=True)]
+        return [pooled[key][:own, : table.width].to(self._network_device) for key, table in zip(keys, self.tables, strict=True)]
 
     def go_back(self, vectors: Sequence[Any], gradients: Sequence[Any]) -> None:
         """Sends gradients back to the rows of the lookup and updates these rows."""
@@ -114,7 +114,7 @@ class ShardedTables:
             width = piece.columns if name.startswith(WEIGHTS) else 1
             for start in range(0, piece.rows, _step(width)):
                 stop = min(start + _step(width), piece.rows)
-                buffer = self._torch.empty((stop - start, width))
+                buffer = self._torch.empty((stop - start, width), device=self._group.device)
                 if array is not None:
                     buffer[:] = 0
                     some = array[piece.row + start : piece.row + stop, piece.column : piece.column + width]
@@ -133,11 +133,13 @@ class ShardedTables:
             for start in range(0, piece.rows, _step(width)):
                 stop = min(start + _step(width), piece.rows)
                 shape = (stop - start, width)
-                buffer = self._torch.empty(shape) if source is None else source[start:stop].detach().reshape(shape).contiguous()
+                buffer = self._torch.empty(shape, device=self._group.device)
+                if source is not None:
+                    buffer = source[start:stop].detach().reshape(shape).contiguous()
                 self._group.carried(buffer, piece.rank, 0)
                 if self._group.leads:
                     target = arrays[name][piece.row + start : piece.row + stop, piece.column : piece.column + width]
-                    target[:] = buffer.numpy()[:, : target.shape[1]]
+                    target[:] = buffer.cpu().numpy()[:, : target.shape[1]]
         return arrays
 
     def _write(self, piece: TableShard, tensor: Any, at: int, some: Floats) -> None:
@@ -209,7 +211,8 @@ class ShardedTables:
         apply_optimizer_in_backward(kind, bags.parameters(), {"lr": rate, **more})
         by_table = {f"t{at}": _parameter_sharding(shard, at, _padded(table.width), count) for at, table in enumerate(self.tables)}
         sharder = EmbeddingBagCollectionSharder()
-        plan = construct_module_sharding_plan(bags, by_table, sharder=sharder, local_size=count, world_size=count, device_type="cpu")
+        device = self._group.device
+        plan = construct_module_sharding_plan(bags, by_table, sharder=sharder, local_size=count, world_size=count, device_type=device.type)
 
         class BagModule(torch.nn.Module):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
@@ -222,7 +225,7 @@ class ShardedTables:
         return DistributedModelParallel(
             BagModule(),
             env=ShardingEnv.from_process_group(torch.distributed.group.WORLD),
-            device=torch.device("cpu"),
+            device=device,
             plan=ShardingPlan({"bags": plan}),
             sharders=[sharder],
             init_data_parallel=False,

@@ -30,9 +30,7 @@ class Torch:
 
     def __init__(self) -> None:
         self._torch = load_torch()
-        import keras
-
-        self._device = keras.Variable(0.0).value.device
+        self._device = network_device()
 
     def table(self, rows: Any) -> Tensor:
         """Copies the rows, because untouched pages of zeros have no memory yet and every step would wait for page faults."""
@@ -129,6 +127,13 @@ class Torch:
         if isinstance(arguments, dict):
             return {name: self._tensors(argument) for name, argument in arguments.items()}
         return tuple(self._tensors(argument) for argument in arguments)
+
+
+def network_device() -> Any:
+    """Returns the device of Keras' variables."""
+    import keras
+
+    return keras.Variable(0.0).value.device
 
 
 @cache
