@@ -190,8 +190,13 @@ class SessionOfKeys(SessionModel):
     """A model without features of items; implements ScoresAll."""
 
     def every(self, users: NDArray[np.int32]) -> Floats:
-        scores: Floats = self.users[users] @ item_vectors(self.weights).T
+        scores: Floats = self.users[users] @ self._items.T
         return scores
+
+    @cached_property
+    def _items(self) -> Floats:
+        """The item vectors by code."""
+        return item_vectors(self.weights)
 
 
 class Session:

@@ -138,11 +138,11 @@ def item_vectors(weights: Weights) -> Floats:
 
 def vectors_of(weights: Weights, features: ItemFeatures | None, item: str, columns: Codes) -> Floats:
     """Returns the item vector of each row; `item` is the column of item codes. Items without a code have the vector of their features."""
-    codes = columns[item]
-    vectors = item_vectors(weights)[codes]
+    vectors, unknown = weights[ITEMS][columns[item]], columns[item] < FIRST
     if features is not None:
-        unknown = codes < FIRST
         vectors[unknown] = features.vectors(weights[FEATURES], {name: column[unknown] for name, column in columns.items()})
+    elif unknown.any():
+        vectors[unknown] = item_vectors(weights)[NULL]
     return vectors
 
 
