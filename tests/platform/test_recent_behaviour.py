@@ -125,8 +125,14 @@ def test_a_like_counts_in_the_next_answer(platform: PlatformProcess, name: str) 
     new = answer(platform, name, stranger)
     assert new["fallback"] is None, "three likes are enough for an answer of the version"
     assert share(new, 3) >= 0.5
-    like(platform, name, stranger + 2, 1, 5, 9)
-    assert preference(platform, name, stranger, 3) > preference(platform, name, stranger + 2, 3)
+    strangers = {3: stranger, 0: stranger + 2, 1: stranger + 3, 2: stranger + 4}
+    for own, other in strangers.items():
+        if own != 3:
+            like(platform, name, other, own, own + TASTES, own + 2 * TASTES)
+    preferences = {(own, wanted): preference(platform, name, user, wanted) for own, user in strangers.items() for wanted in strangers}
+    own_taste = sum(preferences[own, own] for own in strangers) / TASTES
+    other_tastes = sum(value for (own, wanted), value in preferences.items() if own != wanted) / (TASTES * (TASTES - 1))
+    assert own_taste > other_tastes, "on the mean of four new users, each with likes of a taste"
     assert not {3, 7, 11} & {item["item"] for item in new["items"]}
     wanted = [item["item"] for item in new["items"]]
     assert scores(platform, name, stranger, wanted) == pytest.approx([item["score"] for item in new["items"]], abs=1e-5)
