@@ -121,7 +121,7 @@ async def answers(do: Do, name: str) -> None:
     assert (accepted.accepted, accepted.duplicates, accepted.conflicts, accepted.hits) == (3, 0, 0, 1)
     for _ in range(100):
         kpis = await do("kpis", name, "10m")
-        if kpis.versions:
+        if kpis.versions and kpis.versions[0].hits:
             break
         await asyncio.sleep(0.1)
     assert (kpis.versions[0].version, kpis.versions[0].hits) == (1, 1)
