@@ -1,4 +1,4 @@
-"""Compares click models on the Frappe data: our families with their presets, plain models in torch, XGBoost and LightGBM.
+"""Compares click models on the Frappe data: the platform's families with their presets, plain models in torch, XGBoost and LightGBM.
 
     python -m benchmarks.clicks --data FOLDER [--seeds 5] [--contenders "eyas: dlrm" ...]
 

@@ -69,7 +69,7 @@ def read_by(operators: tuple[Operator, ...], reads: Reads, keys: tuple[str, str]
 
 
 def _describes_items(operator: Operator) -> bool:
-    """Returns whether the operator makes features of items, with the same values in all training rows."""
+    """Returns whether all features that the operator makes belong to items, and each item has one value of them in all training rows."""
     return all(output.side == "item" for output in operator.outputs) and not isinstance(operator, TargetEncode)
 
 

@@ -69,11 +69,15 @@ class SequenceSession(LowersExternalWeights):
         return lower(self.family, self.item, self.sequence, self.shape, self.weights, self.features, beside)
 
     def embeddings(self, codes: Codes) -> Embeddings:
-        ones = np.ones((len(self.queries), 1), np.float32)
-        return Embeddings(self._vectors(codes), np.concatenate([self.queries, ones], axis=1))
+        return Embeddings(self._vectors(codes), user_vectors(self.queries))
 
     def _vectors(self, columns: Codes) -> Floats:
         return vectors_of(self.weights, self.features, self.item, columns)
+
+
+def user_vectors(queries: Floats) -> Floats:
+    """Adds a column of ones, by which the inner product with an item's vector includes the item's level."""
+    return np.concatenate([queries, np.ones((len(queries), 1), np.float32)], axis=1)
 
 
 def document_of(shape: Shape, features: ItemFeatures | None) -> dict[str, Any]:
@@ -83,13 +87,14 @@ def document_of(shape: Shape, features: ItemFeatures | None) -> dict[str, Any]:
 
 
 def read_transformer(fetch: Fetch, document: dict[str, Any]) -> tuple[Shape, Weights, ItemFeatures | None]:
+    """Reads the sizes, weights and item features of a model; `document` is the parsed model.json."""
     shape, weights = Shape(**document["transformer"]), read_arrays(fetch(WEIGHTS))
     check_weights(shape, weights)
     return shape, weights, read_features(document["features"]) if "features" in document else None
 
 
 def load_reader(fetch: Fetch, document: dict[str, Any]) -> SequenceSession:
-    """Loads the model; `document` is the content of model.json."""
+    """Loads a model with a `sequence` feature; `document` is the parsed model.json."""
     shape, weights, features = read_transformer(fetch, document)
     queries = np.load(fetch(QUERIES), allow_pickle=False)
     if queries.ndim != 2 or queries.shape[1] != shape.width:

@@ -65,6 +65,7 @@ from pipelines.models.sequence_session import (
     read_sequence,
     read_transformer,
     scores_of,
+    user_vectors,
 )
 from pipelines.models.tables import PRECISION, Table, check_size
 from pipelines.models.user_sequences import as_likes, newest_of, sequences_of
@@ -110,8 +111,8 @@ class SessionModel(LowersExternalWeights):
 
     @cached_property
     def users(self) -> Floats:
-        """The vectors of users, with a one for the level of an item."""
-        return np.concatenate([self.queries, np.ones((len(self.queries), 1), np.float32)], axis=1)
+        """The vectors of users by code."""
+        return user_vectors(self.queries)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -263,7 +264,7 @@ class Session:
         model: SessionModel | SequenceSession
         if sequence is None:
             until = _newest_time(task, parent)
-            model = _model(graph.user, graph.item, shape, weights, as_likes(newest), queries, until, features)
+            model = _kind(features)(graph.user, graph.item, shape, weights, as_likes(newest), queries, until, features)
         else:
             model = SequenceSession(self.name, graph.user, graph.item, sequence.name, shape, weights, queries, features)
         done = Trainer(step, report, startup, size)
@@ -280,12 +281,11 @@ class Session:
         sequences = LikesByRow(likes["start"], likes["items"])
         if queries.ndim != 2 or queries.shape[1] != shape.width or len(sequences.start) != len(queries) + 1:
             raise BadData(f"{QUERIES}: does not match model.json: the files are of different models: copy or train the model again")
-        return _model(value["user"], value["item"], shape, weights, sequences, queries, float(value["until"]), features)
+        return _kind(features)(value["user"], value["item"], shape, weights, sequences, queries, float(value["until"]), features)
 
 
-def _model(user: str, item: str, *rest: Any) -> SessionModel:
-    model = SessionModel(user, item, *rest)
-    return model if model.features is not None else SessionOfKeys(user, item, *rest)
+def _kind(features: ItemFeatures | None) -> type[SessionModel]:
+    return SessionOfKeys if features is None else SessionModel
 
 
 def _newest_time(task: Task, parent: SessionModel | SequenceSession | None) -> float:

@@ -115,7 +115,7 @@ def _run(context: Context, chosen: Engine) -> Outcome:
     items = vectors.join(items, spec.schema_.item)
     users = vectors.join(read_users(people, spec), spec.schema_.user) if people else None
     graph = _build_graph(context, tables, interactions, items.schema, users.schema if users is not None else None, reads)
-    if reads in ("keys", "sequence", "sequence_and_items") and not graph.raws("users"):
+    if reads not in ("deep", "trees") and not graph.raws("users"):
         users = None
     if parent_graph:
         check_same(graph, parent_graph)

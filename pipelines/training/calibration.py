@@ -22,7 +22,7 @@ from pipelines.inputs.tables import Codes
 
 Logits = Callable[[Codes], NDArray[np.float32]]
 ROWS = 500_000
-"""Validation rows above this number are only sampled: more rows hardly change two numbers."""
+"""Approximate largest number of validation rows that are used: more rows hardly change the two fitted numbers."""
 _FLATTEST = 1e-3
 """Smallest slope."""
 _KEY = "calibration"

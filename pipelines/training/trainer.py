@@ -61,8 +61,8 @@ class TrainingRequest:
     """Whether a step compares its positives with each other: then it takes only positives, and fewer rows at once. Validation has all
     held-out rows and sampled negatives."""
     calibrated: bool = False
-    """Whether the scores are probabilities of labels that users gave: they are calibrated on the validation rows, if there are any, and the
-    step must be GivesLogits."""
+    """Whether the scores are probabilities of labels that users gave: they are calibrated on the validation rows, if there are any. Then
+    the step must implement GivesLogits."""
 
 
 @dataclass(frozen=True)

@@ -169,13 +169,9 @@ class JobSettings(Strict):
         """Returns the spec's field that asks for the engine, and why no image has the engine; None if an image has it."""
         if engine in self.images or ("default" in self.images and engine not in ("nvtabular", POLARS_GPU)):
             return None
-        if engine == POLARS_GPU:
-            return (
-                "resources.etl.gpu",
-                "polars has no image for GPUs here: leave it out, or ask the operator for one (images.etlGpu of the chart)",
-            )
-        field, other = ("resources.etl.engine", "polars") if engine == "nvtabular" else ("model.framework", "tensorflow")
-        return field, f"'{engine}' has no image here: use {other}, or ask the operator for one (images in the values of the chart)"
+        of_etl = {"nvtabular": ("resources.etl.engine", "use polars"), POLARS_GPU: ("resources.etl.gpu", "leave it out")}
+        field, instead = of_etl.get(engine, ("model.framework", "use tensorflow"))
+        return field, f"'{engine}' has no image here: {instead}, or ask the operator for one (images in the values of the chart)"
 
     def faults(self, recommender: RecommenderSpec) -> dict[str, str]:
         """Returns the fields of a spec that no image can satisfy, each with the reason and what to do."""

@@ -118,7 +118,8 @@ class Explanation(Strict):
     recommender: str
     family: str
     reads: Literal["keys", "sequence", "sequence_and_items", "deep", "trees"] = Field(
-        description="Features that such a family reads: codes of the keys; these and sequences; all; or what a tree can split by."
+        description="Features that such a family reads: codes of the keys; these and sequences; these, sequences and features of items; "
+        "all; or what a tree can split by."
     )
     data: DataCounts | None = Field(description="Counts of the data; null if only the schemas were read.")
     nodes: tuple[Node, ...]

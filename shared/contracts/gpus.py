@@ -46,9 +46,9 @@ def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collectio
         return f"'{model.family}' is computed on the CPU; leave it out, or choose a neural family such as neumf"
     if engines is None or engine in engines:
         return ""
-    others = [name for name in ("torch", "tensorflow", "jax") if name in engines and name not in model.params.not_on]
-    if stage != "etl" and others:
-        return f"the image for {engine} has no GPU library; leave it out, or set framework: {others[0]}"
+    frameworks = [name for name in ("torch", "tensorflow", "jax") if name in engines and name not in model.params.not_on]
+    if stage != "etl" and frameworks:
+        return f"the image for {engine} has no GPU library; leave it out, or set framework: {frameworks[0]}"
     value = "etlGpu" if engine == POLARS_GPU else "pipelinesGpu"
     return f"the image for {engine} has no GPU library; leave it out, or ask the operator for one (images.{value} of the chart)"
 

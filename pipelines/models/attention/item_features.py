@@ -78,7 +78,7 @@ class ItemFeature:
 
 @dataclass(frozen=True)
 class Parts:
-    """The rows of the table that each item sums, and their factors: [items, parts]."""
+    """For each item: the rows of the table that are added up, and a factor for each row. Both arrays are [items, parts]."""
 
     rows: Ints
     factors: Floats
@@ -156,8 +156,8 @@ def lower_vectors(build: OnnxBuilder, weights: Weights, features: ItemFeatures |
 
 
 def item_features_of(graph: Graph, items: FeatureTable, parent: ItemFeatures | None) -> ItemFeatures | None:
-    """Returns the features of items other than the key, or None if they are made of keys alone. A warm run keeps the parent's
-    standardisation."""
+    """Returns the features of items other than the key, or None if they are made of keys alone. In a warm run, numbers are standardised
+    with the parent's mean and deviation."""
     if not describes_items(graph):
         return None
     before = {feature.name: feature for feature in parent.features} if parent is not None else {}

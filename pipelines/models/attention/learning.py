@@ -72,6 +72,7 @@ class SequenceStep:
 
         self.name, self.shape = framework.name, shape
         self._on, self._dropout, self._sampled, self._score, self._features = framework, dropout, sampled, score, features
+        self._parts = [keras.ops.convert_to_tensor(part) for part in (features.parts.rows, features.parts.factors)] if features else []
         self._tables = {ITEMS: framework.table(weights[ITEMS])} if sampled else {}
         self._optimizer = rows_of(how.optimizer, how.learning_rate)
         slots = self._optimizer.begin(*weights[ITEMS].shape) if sampled else {}
@@ -199,13 +200,10 @@ class SequenceStep:
 
         if self._features is None:
             return items
-        of_codes, share = self._features.parts, self._features.unknown
         table = ops.convert_to_tensor(self._dense[FEATURES])
-        parts = [ops.convert_to_tensor(part) for part in (of_codes.rows, of_codes.factors)]
-        if rows is not None:
-            parts = [ops.take(part, rows, axis=0) for part in parts]
-        if training and share:
-            without_own = random.uniform((ops.shape(items)[0], 1), seed=self._chance) < share
+        parts = self._parts if rows is None else [ops.take(part, rows, axis=0) for part in self._parts]
+        if training and self._features.unknown:
+            without_own = random.uniform((ops.shape(items)[0], 1), seed=self._chance) < self._features.unknown
             items = ops.where(without_own, table[BASE : BASE + 1], items)
         return items + self._on.weighted_rows(table, *parts)
 

@@ -19,7 +19,8 @@ from shared.domain.errors import BadData, Invalid
 Weights = dict[str, NDArray[np.float32]]
 Objective = Literal["next", "masked"]
 ITEMS, MARKS, PLACES, FEATURES = "items", "marks", "places", "features"
-"""Paths of the vectors: of items by code, with the level in the last column; of marks; of places in a sequence; of items' features."""
+"""Names of the tables of vectors: one for each item code, mark, place in a sequence, and code or number of a feature. The last column of
+items and features is the level."""
 BEGIN, BACKWARDS, HIDDEN = range(3)
 """Marks: before a sequence, before a sequence read backwards, and at a hidden item. Their codes follow the item codes."""
 INNER = 4

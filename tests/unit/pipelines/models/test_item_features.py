@@ -103,8 +103,8 @@ def test_recent_items_also_rank_items_without_a_code(world: Small) -> None:
     lists = np.array([[NULL, NULL], [FIRST + 3, FIRST + 1]], np.int32)
     number = (np.arange(len(world.catalogue)) >= 5).astype(np.int64)
     session = onnxruntime.InferenceSession(model.lower_recent(ExternalWeights(1 << 30), 2).SerializeToString())
-    given = columns | {RECENT: lists, RECENT_LIST: number}
-    (served,) = session.run(None, {column.name: given[column.name] for column in session.get_inputs()})
+    inputs = columns | {RECENT: lists, RECENT_LIST: number}
+    (served,) = session.run(None, {column.name: inputs[column.name] for column in session.get_inputs()})
     np.testing.assert_allclose(served, model.score_recent(columns, lists[number]), atol=2e-5)
 
 
