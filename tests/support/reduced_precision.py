@@ -82,14 +82,15 @@ class Trainings:
         """
         ((step, asked),) = self._trained(model)
         found = {"refused": np.array(self._refused(model, list(step.weights())))}
-        weights = step.weights()
-        matrices = [path for path, array in weights.items() if array.ndim == 2]
+        method = _method(model)
+        trained = getattr(step, method)()
+        matrices = [path for path, array in trained.items() if array.ndim == 2]
         for mode, obeys in (("switch", True), ("ignored", False)):
             self._simulation.obeys = obeys
             step._own = None  # a program that was traced in the other mode
             for path in [None, *matrices]:
                 step._plain = None
-                step.weights = partial(_planted, weights, path)
+                setattr(step, method, partial(_planted, trained, path))
                 with patch.object(type(step._on), "gpu", not obeys):
                     found[f"{mode}/{path or 'right'}"] = _said(step.compare(*asked))
         self._simulation.obeys = True
@@ -101,13 +102,14 @@ class Trainings:
         from pipelines.models.neural.step import NeuralStep
 
         steps, kind = list[Any](), NeuralStep if model["family"] != "session" else SequenceStep
-        compare, weights = kind.compare, kind.weights
+        method = _method(model)
+        compare, trained = kind.compare, getattr(kind, method)
 
         def recorded(step: Any, *asked: Any) -> Any:
             steps.append((step, asked))
             return compare(step, *asked)
 
-        with patch.object(kind, "compare", recorded), patch.object(kind, "weights", lambda step: _planted(weights(step), wrong)):
+        with patch.object(kind, "compare", recorded), patch.object(kind, method, lambda step: _planted(trained(step), wrong)):
             stages, etl = self._data(model)
             self._count += 1
             spec = stages.spec(model={"framework": self._name, **model}, **_features(model))
@@ -136,7 +138,13 @@ class Trainings:
 
 
 def _planted(weights: Weights, path: str | None) -> Weights:
-    return weights if path is None else weights | {path: weights[path] * WRONG}
+    """Returns copies, because a step may change them in place."""
+    return {name: array * WRONG if name == path else array.copy() for name, array in weights.items()}
+
+
+def _method(model: dict[str, Any]) -> str:
+    """Returns the method of a step that reads the arrays from the framework."""
+    return "_trained" if model["family"] == "session" else "weights"
 
 
 def _features(model: dict[str, Any]) -> dict[str, Any]:
