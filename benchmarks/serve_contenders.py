@@ -68,7 +68,7 @@ class Model:
         signature = Signature.model_validate(json.loads((folder / "signature.json").read_text()))
         with np.load(folder / "catalogue.npz", allow_pickle=False) as catalogue:
             columns = {name: _bytes(catalogue[name]) for name in catalogue.files}
-        return cls(address, model_name(recommender, signature), version, signature, columns, folder)
+        return cls(address, model_name(recommender, signature, version), version, signature, columns, folder)
 
     def score(self, client: InferenceServerClient, user: int, rows: Any) -> Any:
         feed = {self.signature.user: np.full(len(rows), user, np.int64)} | {name: column[rows] for name, column in self.columns.items()}

@@ -135,6 +135,14 @@ TRITON = Row(
             _of_triton("compute_infer"),
         ),
         lines(
+            "GPU use",
+            SHARE,
+            "Share of time in which the GPU computed, and share of its memory in use; empty for Tritons without a GPU.",
+            "operate.md#eyasanswersslow",
+            Query("max by (gpu_uuid) (nv_gpu_utilization)", "{{gpu_uuid}}"),
+            Query("max by (gpu_uuid) (nv_gpu_memory_used_bytes / nv_gpu_memory_total_bytes)", "{{gpu_uuid}} memory"),
+        ),
+        lines(
             "Open circuit breaker",
             PER_SECOND,
             "Answers without a call to Triton, after repeated failures of the version.",

@@ -50,6 +50,7 @@ class Images(Values):
     )
     etl_gpu: Repository | Literal[""] = Field("", description="Image of etl by polars on a GPU (`resources.etl.gpu`); none if empty.")
     triton: Repository = Field("eyas-triton", description="Image of the Tritons and of the stage verify.")
+    triton_gpu: Repository = Field("eyas-triton-gpu", description="Their image if the Tritons have GPUs (`triton.gpu`).")
 
 
 class Identity(Values):
@@ -289,6 +290,12 @@ class Triton(Values):
     """The model servers."""
 
     replicas: int = Field(1, ge=1, description="Number of Tritons; they share requests, and each has all versions in its own folder.")
+    gpu: int = Field(
+        0,
+        ge=0,
+        description="Number of whole GPUs of each Triton. With GPUs, Tritons and the stage verify run in the image `tritonGpu`, and specs "
+        "may have `serve.device: gpu`.",
+    )
     autoscaling: ByQueue = ByQueue(max=4)
     tls: TritonTls = TritonTls()
     shared_memory: Size = Field("512Mi", description="Size limit of /dev/shm between Triton and its models; its use counts as memory.")

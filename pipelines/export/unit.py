@@ -6,21 +6,21 @@ Weights too large for the graph are in one file next to it, which runtimes map i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipelines.export.merging import merge
+from pipelines.export.steps import FEATURES, TREES, steps_of
 from pipelines.features.columns import Raw
-from pipelines.features.graph import IR_VERSION, Graph
-from pipelines.features.onnx_builder import tensor_info
-from pipelines.features.operators.base import RECENT, RECENT_LIST, output_name
+from pipelines.features.graph import Graph
 from pipelines.models.external_weights import SMALLEST, ExternalArray, ExternalWeights
 from pipelines.models.family import Trained
 from pipelines.models.recent_items import lower_model
 from shared.contracts.serving import Lists
 from shared.domain.errors import Invalid
 from shared.serving.external import refuse_others
-from shared.serving.signature import OUTPUT, WEIGHTS, Signature
+from shared.serving.signature import WEIGHTS, Signature
 
 LARGEST = 2**31 - 1
 """Maximum bytes of a protobuf message."""
@@ -30,7 +30,6 @@ ALIGNED = 4096
 """Page size; memory-mapped weights begin at a page."""
 _LEAST = 64
 """Minimum bytes of an external tensor: runtimes read shapes and axes from the graph before they run it."""
-_PREFIX = "model/"
 
 
 def write_unit(
@@ -47,35 +46,73 @@ def write_unit(
     `recent`: the input of the user's recent items, for a model that reads them. Inputs keep the data's names (`movieId` stays `movieId`);
     the number of rows is free.
     """
-    import onnx
-
     beside = ExternalWeights(min(SMALLEST, max(inline, _LEAST)))
-    features, lowered = graph.lower(limit, lists, recent), lower_model(model, beside, None if recent is None else recent.width)
-    for part in (features, lowered):
-        _refuse_files(part)
-        beside.take(part)
+    features, lowered = _lowered(graph, model, beside, limit, lists, recent)
     unit = merge(features, lowered)
     del features, lowered
-    files = {path.name: path}
-    if beside.size + unit.ByteSize() <= inline:
-        fill(unit, beside)
-    else:
-        files[WEIGHTS] = write_beside(unit, beside, path.with_name(WEIGHTS))
-    size = unit.ByteSize()
-    if size > LARGEST:
-        raise Invalid(
-            f"model.onnx would take {size / 1e9:.2f} GB; the limit of a graph without its weights is 2.14 GB: choose a larger min_count"
-        )
-    path.write_bytes(unit.SerializeToString())
-    del unit
-    onnx.checker.check_model(str(path), full_check=True)  # by path: the checker ignores external data
-    refuse_others(path, files[WEIGHTS].stat().st_size if WEIGHTS in files else None)
-    return files
+    if beside.size + unit.ByteSize() > inline:
+        return _written({path.name: unit}, path.parent, beside)
+    fill(unit, beside)
+    return _written({path.name: unit}, path.parent, None)
+
+
+def write_unit_in_steps(
+    graph: Graph,
+    model: Trained,
+    served: Signature,
+    path: Path,
+    limit: int | None = None,
+    lists: Lists = "padded",
+    recent: Raw | None = None,
+    smallest: int = SMALLEST,
+) -> tuple[dict[str, Path], Signature]:
+    """Writes the graph, the files of its steps, and `weights.bin` for all of them; returns the files, and the signature with the steps."""
+    beside = ExternalWeights(smallest)
+    features, lowered = _lowered(graph, model, beside, limit, lists, recent)
+    steps = steps_of(features, lowered, model)
+    unit = merge(features, lowered)
+    del features, lowered
+    names = [step.file for step in steps.following() if step.file.endswith(".onnx")]
+    graphs = {path.name: unit, FEATURES: steps.features} | dict.fromkeys(names, steps.network)
+    files = _written(graphs, path.parent, beside if beside.size else None)
+    if steps.trees is not None:
+        files[TREES] = path.with_name(TREES)
+        steps.trees.trees.treelite(len(steps.trees.layout.columns)).serialize(files[TREES])
+    return files, steps.of(served)
 
 
 def named(served: Signature, files: Collection[str]) -> Signature:
     """Adds the weights file to the signature, if there is one."""
     return served.model_copy(update={"weights": WEIGHTS}) if WEIGHTS in files else served
+
+
+def _lowered(graph: Graph, model: Trained, beside: ExternalWeights, limit: int | None, lists: Lists, recent: Raw | None) -> tuple[Any, Any]:
+    """Returns the graphs of features and model, whose large weights `beside` has."""
+    features, lowered = graph.lower(limit, lists, recent), lower_model(model, beside, None if recent is None else recent.width)
+    for part in (features, lowered):
+        _refuse_files(part)
+        beside.take(part)
+    return features, lowered
+
+
+def _written(graphs: Mapping[str, Any], folder: Path, beside: ExternalWeights | None) -> dict[str, Path]:
+    """Writes and checks the graphs, with the weights that they have outside, if any."""
+    import onnx
+
+    files = {name: folder / name for name in graphs}
+    if beside is not None:
+        files[WEIGHTS] = write_beside(graphs.values(), beside, folder / WEIGHTS)
+    for name, graph in graphs.items():
+        size = graph.ByteSize()
+        if size > LARGEST:
+            raise Invalid(
+                f"{name} would take {size / 1e9:.2f} GB; the limit of a graph without its weights is 2.14 GB: choose a larger min_count"
+            )
+        files[name].write_bytes(graph.SerializeToString())
+        graph.Clear()
+        onnx.checker.check_model(str(files[name]), full_check=True)  # by path: the checker ignores external data
+        refuse_others(files[name], files[WEIGHTS].stat().st_size if WEIGHTS in files else None)
+    return files
 
 
 def fill(unit: Any, beside: ExternalWeights) -> None:
@@ -84,19 +121,22 @@ def fill(unit: Any, beside: ExternalWeights) -> None:
         tensor.raw_data = b"".join(chunk.tobytes() for chunk in weights.chunks())
 
 
-def write_beside(unit: Any, beside: ExternalWeights, path: Path) -> Path:
-    """Writes external weights chunk by chunk, and their locations into the graph."""
+def write_beside(graphs: Iterable[Any], beside: ExternalWeights, path: Path) -> Path:
+    """Writes external weights chunk by chunk, each once, and their locations into the graphs."""
     from onnx import TensorProto
 
+    ranges: dict[ExternalArray, tuple[int, int]] = {}
     with path.open("wb") as stream:
-        for tensor, weights in _marks(unit, beside):
-            stream.seek(-(-stream.tell() // ALIGNED) * ALIGNED)
-            begin = stream.tell()
-            for chunk in weights.chunks():
-                chunk.tofile(stream)
+        for tensor, weights in (mark for graph in graphs for mark in _marks(graph, beside)):
+            if weights not in ranges:
+                stream.seek(-(-stream.tell() // ALIGNED) * ALIGNED)
+                begin = stream.tell()
+                for chunk in weights.chunks():
+                    chunk.tofile(stream)
+                ranges[weights] = begin, stream.tell() - begin
             tensor.ClearField("raw_data")
             tensor.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", path.name), ("offset", begin), ("length", stream.tell() - begin)):
+            for key, value in zip(("location", "offset", "length"), (path.name, *ranges[weights]), strict=True):
                 tensor.external_data.add(key=key, value=str(value))
     return path
 
@@ -119,19 +159,3 @@ def _refuse_files(model: Any) -> None:
             raise Invalid(
                 f"the model's graph reads '{tensor.name}' from a file: use the array itself; the export writes large arrays to a file"
             )
-
-
-def merge(features: Any, model: Any) -> Any:
-    """Joins features and a lowered model, whose inputs have the features' names."""
-    import onnx
-
-    codes = [output for output in features.graph.output if output.name not in (output_name(RECENT), output_name(RECENT_LIST))]
-    model.ir_version = IR_VERSION
-    links = [(output_name(feature.name), _PREFIX + feature.name) for feature in model.graph.input]
-    # onnx prefixes initializers only after the bodies of loops, which read them
-    names = {tensor.name: _PREFIX + tensor.name for tensor in model.graph.initializer} | {model.graph.output[0].name: OUTPUT}
-    onnx.compose.add_prefix_graph(model.graph, _PREFIX, rename_outputs=False, inplace=True, name_map=names)
-    unit = onnx.compose.merge_models(features, model, io_map=links)
-    del unit.graph.output[:], unit.graph.value_info[:]
-    unit.graph.output.extend([tensor_info(OUTPUT, "FLOAT", "N"), *codes])
-    return unit

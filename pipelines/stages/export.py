@@ -27,7 +27,7 @@ from pipelines.export.new_items import new_items
 from pipelines.export.online import newest, write_online
 from pipelines.export.parity import answers, choose_pairs
 from pipelines.export.recommendations import Entities, RankingVectors, write_recommendations
-from pipelines.export.unit import named, write_unit
+from pipelines.export.unit import named, write_unit, write_unit_in_steps
 from pipelines.export.vectors import USERS as USER_VECTORS
 from pipelines.export.vectors import vectors_by_key
 from pipelines.features.graph import Graph, load_graph
@@ -71,10 +71,13 @@ def run(context: Context) -> Outcome:
     learned_until = _learned_until(context)
     served = signature(graph, spec.serve, recent, learned_until)
 
-    files = write_unit(graph, model, context.out(served.file), limit, spec.serve.lists, recent=recent)
+    if spec.serve.device == "gpu":
+        files, served = write_unit_in_steps(graph, model, served, context.out(served.file), limit, spec.serve.lists, recent)
+    else:
+        files = write_unit(graph, model, context.out(served.file), limit, spec.serve.lists, recent=recent)
     served = named(served, files)
     size = sum(files[name].stat().st_size for name in served.files)
-    log.info("served unit: written mb=%.1f files=%s", size / 1e6, ", ".join(served.files))
+    log.info("served unit: written mb=%.1f files=%s", size / 1e6, ", ".join(files))
     columns = item_columns(items, served)
     users, rows = choose_pairs(graph, context.fetcher("etl"), len(items), spec.model.train.seed)
     samples = answers(graph, model, raw, users, rows, served, recent)

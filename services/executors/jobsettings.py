@@ -25,7 +25,7 @@ from shared.domain.run import RESOURCES
 STAGES: tuple[StageName, ...] = get_args(StageName)
 ENGINES = ("default", "polars", POLARS_GPU, "tensorflow", "torch", "jax", "triton", "nvtabular")
 """Keys of `images`; the `default` image serves every engine without its own image, except nvtabular."""
-GpuEngine = Literal["polars-gpu", "nvtabular", "torch", "tensorflow", "jax"]
+GpuEngine = Literal["polars-gpu", "nvtabular", "torch", "tensorflow", "jax", "triton"]
 APART = frozenset({"default", POLARS_GPU, "nvtabular", "torch", "jax"})
 """Engines that need no image unless a spec uses them."""
 ARTIFACTS = "EYAS_ARTIFACTS_"

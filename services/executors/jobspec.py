@@ -18,7 +18,7 @@ from typing import Any
 
 from services.executors.jobsettings import ARTIFACTS, JobSettings, StageDefaults, Volume
 from shared.contracts import ranks
-from shared.contracts.gpus import GPUS, gpu_fault, stage_engine
+from shared.contracts.gpus import GPUS, gpu_fault, gpus_of, stage_engine
 from shared.contracts.quantities import write_cpu, write_memory
 from shared.contracts.resources import StageResources
 from shared.contracts.stage import File, StageSpec
@@ -75,7 +75,7 @@ def selector(settings: JobSettings) -> str:
 def needs(spec: StageSpec, settings: JobSettings) -> Needs:
     resources: StageResources = spec.recommender.resources.of(spec.stage)
     default: StageDefaults = settings.of(spec.stage)
-    gpu = default.gpu if resources.gpu is None else resources.gpu
+    gpu = gpus_of(spec.recommender, spec.stage, default.gpu)
     fault = gpu_fault(spec.recommender, spec.stage, settings.gpu_engines, spec.mode) if gpu else ""
     return Needs(
         cpu=default.cpu if resources.cpu is None else resources.cpu,

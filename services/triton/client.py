@@ -100,7 +100,9 @@ class Client:
         _call(lambda: self._client.load_model(model, headers=self._headers, client_timeout=LOAD_TIMEOUT))
 
     def unload(self, model: str) -> None:
-        _call(lambda: self._client.unload_model(model, headers=self._headers, client_timeout=LOAD_TIMEOUT))
+        """Unloads a model; an ensemble with the models of its steps."""
+        limits: dict[str, Any] = {"headers": self._headers, "client_timeout": LOAD_TIMEOUT}
+        _call(lambda: self._client.unload_model(model, unload_dependents=True, **limits))
 
     def ready(self, timeout: float = ASK_TIMEOUT) -> bool:
         """Whether the server answers; says nothing about its models."""

@@ -26,8 +26,8 @@ import psutil
 
 from services.triton.certificates import Certificates
 from services.triton.client import KEY, Client
+from services.triton.native import find_server, serves_on_gpus
 from services.triton.orphan_cleanup import new_mark, sweep, sweep_deserted
-from services.triton.wheel import find_wheel
 from shared.domain.errors import Unavailable
 
 # Run by its path, as a program: adapters do not import each other.
@@ -110,6 +110,10 @@ class EmbeddedTriton:
         return path
 
     @property
+    def gpu(self) -> bool:
+        return serves_on_gpus()
+
+    @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
@@ -122,14 +126,14 @@ class EmbeddedTriton:
         with self._lock:
             if self.alive:
                 return
-            wheel = find_wheel()
+            installed = find_server()
             sweep()
             self._clear()
             self.repository.mkdir(parents=True, exist_ok=True)
             self._socket().unlink(missing_ok=True)  # left by a killed server
-            wheel.lay_out(self.home / "backends")
+            backends = installed.lay_out(self.home / "backends")
             written = self.log.stat().st_size if self.log.exists() else 0
-            self._process = self._nursery.submit(self._spawn, wheel.server, wheel.environment()).result()
+            self._process = self._nursery.submit(self._spawn, installed.server, backends, installed.environment()).result()
             if self._answers():
                 self.generation += 1
                 return
@@ -203,20 +207,20 @@ class EmbeddedTriton:
         except psutil.NoSuchProcess:
             return []
 
-    def _spawn(self, server: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _spawn(self, server: Path, backends: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as stream:
-            return subprocess.Popen(  # noqa: S603  our own wheel's server
+            return subprocess.Popen(  # noqa: S603  the wheel's server, or the image's
                 [
                     *(sys.executable, "-I", str(SHIM), "--private", str(os.getpid()), str(server)),
                     f"--model-repository={self.repository}",
-                    f"--backend-directory={self.home / 'backends'}",
+                    f"--backend-directory={backends}",
                     f"--backend-config=python,shm-region-prefix-name={self._mark}",
                     "--model-control-mode=explicit",
                     "--disable-auto-complete-config",  # configurations are complete; a load takes 0.35 s, not 1.4 s
                     "--strict-readiness=false",
                     "--exit-timeout-secs=5",
                     "--allow-http=false",
-                    "--allow-gpu-metrics=false",
+                    f"--allow-gpu-metrics={str(self.gpu).lower()}",
                     *(
                         self._network.options()
                         if self._network

@@ -25,7 +25,7 @@ from services.triton.model_server import TritonServer
 from services.triton.probe import Key
 from services.triton.replica import FleetReplica
 from services.triton.replica_selection import ReplicaSelector
-from services.triton.repository import ModelRepository, recommender_of
+from services.triton.repository import recommender_of, repository_of
 from services.triton.server_process import ServerProcesses
 from services.triton.tensors import Feed
 from services.triton.watchdog import HANGS
@@ -181,7 +181,7 @@ class TritonFleet:
                 if name not in updated:
                     log.info("replica: added replica=%s", name)
                     tally = self._tallies.setdefault(name, ReplicaCounts())  # perhaps the same server as before
-                    server = TritonServer(host, ModelRepository(host.repository.parent, self._store), tally=tally, **self._times)
+                    server = TritonServer(host, repository_of(host, self._store), tally=tally, **self._times)
                     for recommender, units in self._wanted.items():
                         server.want(recommender, units)
                     updated[name] = FleetReplica(name, server, self._hangs)

@@ -1,7 +1,7 @@
 """Markers beside the repository, by which a remote server and the placing process inform each other.
 
 `boot` holds the id of the server's current start: a new id tells the placing process that nothing is loaded. `placed` holds the id of the
-start that has got all its versions: until then the server is not ready.
+start that has got all its versions: until then the server is not ready. The id also tells whether the server has a GPU.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ import secrets
 from pathlib import Path
 
 _BOOT, _PLACED = "boot", "placed"
+_GPU = "-gpu"
 
 
-def announce(home: Path) -> None:
+def announce(home: Path, gpu: bool = False) -> None:
     """Writes a new start's id."""
-    _write(home, _BOOT, secrets.token_hex(16))
+    _write(home, _BOOT, secrets.token_hex(16) + _GPU * gpu)
+
+
+def has_gpu(life: str | None) -> bool:
+    return life is not None and life.endswith(_GPU)
 
 
 def announced(home: Path) -> str | None:

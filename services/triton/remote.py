@@ -35,6 +35,10 @@ class RemoteTriton:
             return self._generation
 
     @property
+    def gpu(self) -> bool:
+        return generation_marker.has_gpu(self._life)
+
+    @property
     def alive(self) -> bool:
         return False
 

@@ -101,7 +101,7 @@ class TritonScorer:
         if SIGNATURE not in files:
             raise Unavailable(f"{recommender} version {number} has no {SIGNATURE}: it was not exported for serving")
         signature = read(Signature, json.loads(self._artifacts.read(files[SIGNATURE])), label)
-        entry = (model_name(recommender, signature), signature)
+        entry = (model_name(recommender, signature, number), signature)
         self._signatures[key] = entry
         return entry
 

@@ -84,7 +84,7 @@ def _serve(options: argparse.Namespace, ending: threading.Event, undo: ExitStack
     threading.Thread(target=health.serve_forever, name="health", daemon=True).start()
     triton.start()
     undo.callback(client.close)  # before the server stops, or it waits for its clients
-    announce(options.home)
+    announce(options.home, triton.gpu)
     ports = (options.grpc, options.metrics, options.health)
     log.info("triton: ready host=%s grpc=%d metrics=%d health=%d home=%s", options.host, *ports, triton.home)
     watchdog = Watchdog(client.ready, triton.kill)
@@ -98,7 +98,7 @@ def _serve(options: argparse.Namespace, ending: threading.Event, undo: ExitStack
             triton.end()
         if triton.ensure_running():
             log.warning("triton: restarted")
-            announce(options.home)
+            announce(options.home, triton.gpu)
         if rotation:
             rotation.release(vouched(options.home))
         _reap(triton.pid)

@@ -28,6 +28,10 @@ class ServerProcess(Protocol):
         """The folder of models."""
 
     @property
+    def gpu(self) -> bool:
+        """Whether the server has a GPU and NVIDIA's backends."""
+
+    @property
     def generation(self) -> int: ...
 
     @property

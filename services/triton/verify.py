@@ -20,8 +20,9 @@ from services.triton.client import Client
 from services.triton.embedded import EmbeddedTriton, disposable
 from services.triton.load_test import latency, one_request, read_arrays
 from services.triton.model_server import TritonServer
+from services.triton.native import serves_on_gpus
 from services.triton.parity import Parity, compare, format_value, refuse_skewed
-from services.triton.repository import SIGNATURE, ModelRepository, model_name
+from services.triton.repository import SIGNATURE, model_name, repository_of
 from services.triton.tensors import tensors
 from services.triton.wheel import installed
 from shared import stage_process
@@ -52,7 +53,8 @@ def perform(attempt: Attempt) -> int:
 
 def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dict[str, float], dict[str, Any]]:
     signature = _signature(store.read(_input(spec, SIGNATURE)))
-    files = {name: _input(spec, name) for name in (*signature.files, SIGNATURE)}
+    served = signature.gpu_files if serves_on_gpus() else signature.files
+    files = {name: _input(spec, name) for name in (*served, SIGNATURE)}
     names = [model_input.name for model_input in signature.inputs] + [signature.output] + [feature.output for feature in signature.features]
     rows = read_arrays(store.fetch(_input(spec, PARITY), scratch / "inputs" / PARITY), names)
     items = [model_input.name for model_input in signature.side("item")]
@@ -61,7 +63,9 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
     triton = disposable(scratch / "triton")
     try:
         triton.start()
-        server = TritonServer(triton, ModelRepository(triton.home, store), timeout=_TIMEOUT)
+        if signature.steps and not triton.gpu:
+            log.warning("serve.device: this Triton has no GPU, the version is examined on the CPU")
+        server = TritonServer(triton, repository_of(triton, store), timeout=_TIMEOUT)
         try:
             info, before = server.info(), triton.memory()
             faults = server.place(spec.recommender.name, [ServedUnit(spec.recommender.name, 1, files)])
@@ -102,9 +106,8 @@ def _parity(triton: EmbeddedTriton, recommender: str, signature: Signature, rows
     outputs = [signature.output, *(feature.output for feature in signature.features)]
     client = Client(triton.address)
     try:
-        parity = compare(
-            lambda feed: client.outputs(model_name(recommender, signature), 1, tensors(signature, feed), outputs, _TIMEOUT), signature, rows
-        )
+        model = model_name(recommender, signature, 1)
+        parity = compare(lambda feed: client.outputs(model, 1, tensors(signature, feed), outputs, _TIMEOUT), signature, rows)
     finally:
         client.close()
     refuse_skewed(parity)

@@ -35,7 +35,7 @@ class TritonWheel:
     python: str
     """Version of the stub's Python."""
 
-    def lay_out(self, folder: Path) -> None:
+    def lay_out(self, folder: Path) -> Path:
         """Writes the backend directory: the Python backend, and backend/model.py under the name of the native ONNX Runtime backend."""
         shutil.rmtree(folder, ignore_errors=True)
         python, onnxruntime = folder / "python", folder / "onnxruntime"
@@ -46,6 +46,7 @@ class TritonWheel:
             shutil.copy2(self.backend / name, python / name)
         (python / self.stub.name).symlink_to(self.stub)
         shutil.copy2(_OURS, onnxruntime / "model.py")
+        return folder
 
     def environment(self) -> dict[str, str]:
         """Environment of the server and its stubs. A stub embeds Python and finds packages by the first `python3` on PATH."""

@@ -1,9 +1,11 @@
-"""GPU requests: which stages can use a GPU, and in which images. The same rule is used by `apply`, for Jobs and in the documentation."""
+"""GPU requests: which stages and which versions can use a GPU, and in which images. The same rule is used by `apply`, for Jobs and in the
+documentation."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from shared.contracts.families import GbmParams
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageName
 from shared.domain.run import RESOURCES
@@ -19,8 +21,8 @@ RESOURCE_STAGES: tuple[StageName, ...] = ("etl", "train", "evaluate", "export", 
 _CPU_ONLY = {
     "evaluate": "scores are always computed on the CPU",
     "export": "the served unit is written on the CPU",
-    "verify": "Triton runs on the CPU",
 }
+TRITON = "triton"
 
 
 def stage_engine(recommender: RecommenderSpec, stage: StageName, mode: str = "full") -> str:
@@ -30,7 +32,15 @@ def stage_engine(recommender: RecommenderSpec, stage: StageName, mode: str = "fu
         if mode in ("compact", "forget"):
             return "polars"
         return POLARS_GPU if etl.engine == "polars" and etl.gpu else etl.engine
-    return "triton" if stage == "verify" else recommender.model.framework
+    return TRITON if stage == "verify" else recommender.model.framework
+
+
+def gpus_of(recommender: RecommenderSpec, stage: StageName, default: int) -> int:
+    """Returns the number of GPUs that a stage asks for: the spec's, or one to verify a version for GPUs, or the operator's default."""
+    gpus = recommender.resources.of(stage).gpu
+    if gpus is None and stage == "verify" and recommender.serve.device == "gpu":
+        return 1
+    return default if gpus is None else gpus
 
 
 def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collection[str] | None, mode: str = "full") -> str:
@@ -38,6 +48,9 @@ def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collectio
     model, engine = recommender.model, stage_engine(recommender, stage, mode)
     if stage in _CPU_ONLY:
         return f"{_CPU_ONLY[stage]}; leave it out"
+    if stage == "verify":
+        fault = device_fault(recommender, engines)
+        return fault if recommender.serve.device == "gpu" else "Triton runs on the CPU; leave it out, or set serve.device: gpu"
     if engine == "polars":
         return "this work of etl runs on the CPU; leave it out"
     if engine == POLARS_GPU and recommender.resources.etl.gpu != 1:
@@ -53,8 +66,23 @@ def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collectio
     return f"the image for {engine} has no GPU library; leave it out, or ask the operator for one (images.{value} of the chart)"
 
 
+def device_fault(recommender: RecommenderSpec, engines: Collection[str] | None) -> str:
+    """Returns why no GPU can serve the recommender's versions; empty if one can, or if the spec wants none."""
+    params = recommender.model.params
+    if recommender.serve.device == "cpu":
+        return ""
+    if params.no_steps is not None and not isinstance(params, GbmParams):
+        return (
+            f"scores of '{recommender.model.family}' are computed on the CPU; leave it out, or choose gbm or a neural family such as neumf"
+        )
+    if engines is not None and TRITON not in engines:
+        return "the Tritons have no GPU; leave it out, or ask the operator for one (triton.gpu of the chart)"
+    return ""
+
+
 def gpu_faults(recommender: RecommenderSpec, engines: Collection[str] | None) -> dict[str, str]:
-    """Returns the GPU requests of a spec that no image can use, by field."""
+    """Returns the GPU requests of a spec that nothing can satisfy, by field."""
     asking = [stage for stage in RESOURCE_STAGES if recommender.resources.of(stage).gpu]
     faults = {f"resources.{stage}.gpu": gpu_fault(recommender, stage, engines) for stage in asking}
+    faults["serve.device"] = device_fault(recommender, engines)
     return {field: fault for field, fault in faults.items() if fault}

@@ -50,6 +50,7 @@ READS: Mapping[str, tuple[str, ...]] = {
         "name",
         "schema",
         "model",
+        "serve.device",
         "serve.instances",
         "serve.warm_up",
         "serve.lists",

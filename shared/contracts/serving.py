@@ -101,11 +101,17 @@ class Serve(Strict):
         {}, description="Attributes of items, by name and kind. If any are declared, all others are rejected, also in filters."
     )
     context: Kinds = Field({}, description="User attributes of requests, by name and kind; as `attributes`, for `user.NAME`.")
+    device: Literal["cpu", "gpu"] = Field(
+        "cpu",
+        description="Where Triton computes the network or the trees of a version; features are computed on CPUs. `gpu` is rejected if the "
+        "family has neither, or if the platform's Tritons have no GPU (docs/gpus.md); the embedded Triton computes all on CPUs.",
+    )
     instances: int = Field(
         1,
         ge=1,
         le=16,
-        description="Instances of each version on each server: the number of simultaneous calls, each with the model's memory.",
+        description="Instances of each version on each server, with `device: gpu` on each GPU: the number of simultaneous calls, each with "
+        "the model's memory.",
     )
     vocabulary_limit: int = Field(
         1_000_000,

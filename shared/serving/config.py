@@ -1,16 +1,20 @@
 """Triton configuration of a model: typed values that are written as config.pbtxt.
 
-The same file works with the native onnxruntime backend (cluster) and the Python backend of the embedded server. By default there is no
-dynamic batching, because the gateway's single call for a catalogue is a batch already; a batching model takes rows as [rows, 1].
+The same file works with the native onnxruntime backend and the Python backend of the embedded server. There is no dynamic batching on CPUs,
+because the gateway's single call for a catalogue is a batch already; a batching model takes rows as [rows, 1].
+
+On a server with a GPU, a unit in steps is an ensemble of one model for each step. An ensemble names the versions of its steps, and its
+configuration is common to all its versions, so each version has an ensemble of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from shared.serving.pbtext import EnumWord, Message, Value, write
-from shared.serving.signature import DataType, FeatureType, Signature, Tensor
+from shared.serving.signature import DataType, FeatureType, Signature, Step, Tensor
 
 _TYPES: dict[DataType | FeatureType, EnumWord] = {
     "int64": EnumWord("TYPE_INT64"),
@@ -18,6 +22,12 @@ _TYPES: dict[DataType | FeatureType, EnumWord] = {
     "float32": EnumWord("TYPE_FP32"),
     "string": EnumWord("TYPE_STRING"),
 }
+ROWS = 1 << 22
+"""Maximum rows of the calls that a step computes together, and so of a call."""
+ONE_THREAD = {"intra_op_thread_count": "1", "inter_op_thread_count": "1"}
+"""Parameters of the native onnxruntime backend, which by default starts a thread for each core; the embedded server's ignores them."""
+TREES = {"model_type": "treelite_checkpoint", "is_classifier": "false", "output_class": "false"}
+"""Parameters of the FIL backend: the output is the sum of the leaves. `output_class` is the former name of `is_classifier`."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,8 @@ class ModelConfig:
     instances: int = 1
     batching: Batching | None = None
     warm_up: WarmUp | None = None
+    kind: Literal["KIND_CPU", "KIND_GPU"] = "KIND_CPU"
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
         batched = self.batching is not None
@@ -78,7 +90,7 @@ class ModelConfig:
             "max_batch_size": self.batching.rows if self.batching else 0,
             "input": [_message(tensor, batched) for tensor in self.inputs],
             "output": [_message(tensor, batched) for tensor in self.outputs],
-            "instance_group": {"count": self.instances, "kind": EnumWord("KIND_CPU")},
+            "instance_group": {"count": self.instances, "kind": EnumWord(self.kind)},
             "version_policy": {"specific": {"versions": sorted(set(self.versions))}},
         }
         if self.batching:
@@ -87,25 +99,86 @@ class ModelConfig:
                 "max_queue_delay_microseconds": self.batching.delay_us,
             }
             message["dynamic_batching"] = dynamic_batching
+        if self.parameters:
+            parameters: list[Message] = [{"key": key, "value": {"string_value": value}} for key, value in self.parameters.items()]
+            message["parameters"] = parameters
         if self.warm_up:
             message["model_warmup"] = self.warm_up.message(self.inputs, batched)
         return write(message)
 
 
 def model_config(name: str, signature: Signature, versions: Iterable[int]) -> ModelConfig:
-    """Returns the platform's configuration of a unit."""
+    """Returns the configuration of a unit as one model."""
     return ModelConfig(
         name=name,
         backend=signature.backend,
         inputs=signature.tensors,
-        outputs=(
-            Tensor(signature.output, "float32"),
-            *(Tensor(feature.output, feature.dtype, feature.width) for feature in signature.features),
-        ),
+        outputs=_outputs(signature),
         versions=tuple(versions),
         instances=signature.instances,
         warm_up=WarmUp(signature.warm_up) if signature.warm_up else None,
+        parameters=ONE_THREAD,
     )
+
+
+def server_configs(name: str, signature: Signature, versions: Iterable[int], gpu: bool) -> dict[str, str]:
+    """Returns the text of each model's config.pbtxt on a server with or without a GPU; the unit's own comes last."""
+    whole = model_config(name, signature, versions)
+    if not gpu or not signature.steps:
+        return {name: whole.text()}
+    steps = [_step_config(name, step, signature, whole.versions) for step in signature.steps]
+    return {config.name: config.text() for config in steps} | {name: _ensemble(whole, signature)}
+
+
+def step_model(name: str, step: Step) -> str:
+    return f"{name}.{step.name}"
+
+
+def _step_config(name: str, step: Step, signature: Signature, versions: tuple[int, ...]) -> ModelConfig:
+    gpu = step.device == "gpu"
+    warm_up = max(signature.warm_up, 1 if gpu else 0)  # the first call on a GPU takes seconds
+    return ModelConfig(
+        step_model(name, step),
+        step.backend,
+        tuple(tensor.own for tensor in step.inputs),
+        tuple(tensor.own for tensor in step.outputs),
+        versions,
+        instances=signature.instances,
+        batching=Batching(ROWS) if step.batches else None,
+        warm_up=WarmUp(warm_up) if warm_up else None,
+        kind="KIND_GPU" if gpu else "KIND_CPU",
+        parameters=TREES if step.backend == "fil" else {} if gpu else ONE_THREAD,
+    )
+
+
+def _ensemble(whole: ModelConfig, signature: Signature) -> str:
+    (version,) = whole.versions
+    score, *features = [_message(tensor, False) for tensor in whole.outputs]
+    inside: Message = {"reshape": {"shape": [-1, 1]}} if signature.steps[-1].batches else {}
+    steps: list[Message] = [
+        {
+            "model_name": step_model(whole.name, step),
+            "model_version": version,
+            "input_map": [{"key": tensor.name, "value": tensor.tensor} for tensor in step.inputs],
+            "output_map": [{"key": tensor.name, "value": tensor.tensor} for tensor in step.outputs],
+        }
+        for step in signature.steps
+    ]
+    message: dict[str, Value] = {
+        "name": whole.name,
+        "platform": "ensemble",
+        "max_batch_size": 0,
+        "input": [_message(tensor, False) for tensor in whole.inputs],
+        "output": [{**score, **inside}, *features],
+        "version_policy": {"specific": {"versions": [version]}},
+        "ensemble_scheduling": {"step": steps},
+    }
+    return write(message)
+
+
+def _outputs(signature: Signature) -> tuple[Tensor, ...]:
+    features = (Tensor(feature.output, feature.dtype, feature.width) for feature in signature.features)
+    return Tensor(signature.output, "float32"), *features
 
 
 def _message(tensor: Tensor, batched: bool) -> Message:

@@ -5,6 +5,7 @@ names the model file and its backend, so that families without an ONNX graph are
 
 - `signature.json`: this model
 - `weights.bin`, of a large unit: the weights that the graph looks up there, because a graph itself holds at most 2 GB
+- with `serve.device: gpu`: the files of the steps, which compute the same on a Triton with a GPU
 - `catalogue.npz`: one array for each item input, aligned by row; the array of the item key lists the catalogue
 - `popular.npy`: item keys (int64), most popular first: the answer for unknown users
 - `fresh.npy`: item keys (int64), the item with the latest first interaction first
@@ -39,6 +40,7 @@ from shared.contracts.strict import Strict
 
 DataType = Literal["int64", "float32", "string"]
 FeatureType = Literal["int32", "float32"]
+StepName = Literal["features", "network", "trees", "score"]
 Side = Literal["user", "item", "context"]
 Source = Literal["request", "catalogue", "store"]
 BLANK: dict[DataType, int | float | str] = {"int64": -(2**63), "float32": float("nan"), "string": ""}
@@ -56,11 +58,12 @@ LISTS, LIST = "__lists", "__list"
 
 @dataclass(frozen=True)
 class Tensor:
-    """Tensor of the served graph. `width` None: a single value for each row, value or end."""
+    """Tensor of the served graph."""
 
     name: str
     dtype: DataType | FeatureType
     width: int | None = None
+    """Length of a row; None: a single value for each row, value or end."""
     each: Literal["row", "value", "end", "list"] = "row"
     """Length of the tensor: rows, values in the lists of all rows, ends of rows' lists (with the begin of the first list), or distinct
     lists."""
@@ -126,6 +129,38 @@ class Feature(Strict):
     missing: bool = Field(False, exclude_if=lambda value: not value, description="Whether NaN means an unknown value, also for the model.")
 
 
+class StepTensor(Strict):
+    name: str = Field(description="Name in the step's own file.")
+    tensor: str = Field(description="Name among all steps: a step's input is the unit's input or the output of an earlier step.")
+    dtype: DataType | FeatureType
+    width: int | None = None
+    each: Literal["row", "value", "end", "list"] = "row"
+
+    @property
+    def own(self) -> Tensor:
+        return Tensor(self.name, self.dtype, self.width, self.each)
+
+
+class Step(Strict):
+    """Part of a unit, for a Triton with a GPU. Steps run one after the other, as an ensemble."""
+
+    name: StepName
+    file: Literal["features.onnx", "network.onnx", "trees.tl", "score.onnx"]
+    device: Literal["cpu", "gpu"]
+    batches: bool = Field(description="Whether waiting calls are computed together; then each tensor has rows of a fixed length.")
+    inputs: tuple[StepTensor, ...]
+    outputs: tuple[StepTensor, ...]
+
+    @property
+    def backend(self) -> str:
+        return "fil" if self.file == "trees.tl" else "onnxruntime"
+
+    @property
+    def server_file(self) -> str:
+        """Name that the backend expects."""
+        return "checkpoint.tl" if self.backend == "fil" else "model.onnx"
+
+
 class Signature(Strict):
     version: Literal[1] = 1
     file: Literal["model.onnx"] = Field("model.onnx", description="Model file.")
@@ -152,6 +187,12 @@ class Signature(Strict):
     features: tuple[Feature, ...] = Field((), description="Outputs for `verify`; requests do not use them.")
     instances: int = Field(1, ge=1, description="Number of instances of the model on each server.")
     warm_up: int = Field(0, ge=0, description="Rows of a warm-up call before the server reports the version as ready; 0: none.")
+
+    steps: tuple[Step, ...] = Field(
+        (),
+        exclude_if=lambda value: not value,
+        description="The unit in steps, which a Triton with a GPU runs instead of the model file; empty: all runs on CPUs.",
+    )
 
     @model_validator(mode="after")
     def _check_names(self) -> Signature:
@@ -184,8 +225,14 @@ class Signature(Strict):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Files of a unit that a server needs, in one folder."""
+        """Files that a server without a GPU needs, in one folder."""
         return (self.file,) if self.weights is None else (self.file, self.weights)
+
+    @property
+    def gpu_files(self) -> tuple[str, ...]:
+        """Files that a server with a GPU needs."""
+        steps = tuple(step.file for step in self.steps)
+        return self.files if not steps else steps if self.weights is None else (*steps, self.weights)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -48,7 +48,7 @@ def server(triton: EmbeddedTriton) -> Iterator[TritonServer]:
 def parity(world: Small, triton: EmbeddedTriton, family: str) -> Parity:
     client, signature = Client(triton.address), world.signature
     outputs = [signature.output, *(one.output for one in signature.features)]
-    name = model_name("films", signature)
+    name = model_name("films", signature, 1)
     try:
         return compare(
             lambda feed: client.outputs(name, 1, tensors(signature, feed), outputs, 60), signature, world.rows(world.train(family))

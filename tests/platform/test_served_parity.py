@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,8 @@ from shared.artifacts import FsspecArtifacts
 from shared.contracts import features as features_module
 from shared.domain.errors import BadData
 from shared.ports import ServedUnit
+from shared.serving.config import server_configs
+from shared.serving.signature import Signature
 from tests.support import exported_units
 from tests.support.exported_units import OPERATORS, Skew, Small, small
 
@@ -58,7 +61,7 @@ def verify(world: Small, tmp_path_factory: pytest.TempPathFactory) -> Iterator[V
         assert server.place("films", [ServedUnit("films", 1, files)]) == {}
         signature = world.signature
         outputs = [signature.output, *(one.output for one in signature.features)]
-        name = model_name("films", signature)
+        name = model_name("films", signature, 1)
         try:
             return compare(lambda feed: client.outputs(name, 1, tensors(signature, feed), outputs, 60), signature, world.rows(model))
         finally:
@@ -73,6 +76,51 @@ def verify(world: Small, tmp_path_factory: pytest.TempPathFactory) -> Iterator[V
 def test_every_operator_has_an_example(world: Small) -> None:
     assert set(OPERATORS) == set(features_module._KINDS)
     assert [one.name for one in world.graph.features] == FEATURES
+
+
+def ask_server(client: Client, model: str, number: int, signature: Signature, outputs: list[str], feed: Any) -> Any:
+    return client.outputs(model, number, tensors(signature, feed), outputs, 60)
+
+
+def on_cpus(name: str, signature: Signature, versions: Iterable[int], gpu: bool) -> dict[str, str]:
+    """Returns the configurations for a server with a GPU, but with the kind of a CPU."""
+    texts = server_configs(name, signature, versions, gpu)
+    assert sum("KIND_GPU" in text for text in texts.values()) == 1
+    return {model: text.replace("KIND_GPU", "KIND_CPU") for model, text in texts.items()}
+
+
+@pytest.mark.requirement("T-12", "T-13")
+@pytest.mark.timeout(600)
+def test_an_ensemble_for_gpus_answers_on_a_cpu_as_in_training_and_takes_its_steps_along(
+    world: Small, trained: Callable[[str], Trained], tmp_path: Path, subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.triton.repository.server_configs", on_cpus)
+    store, triton = FsspecArtifacts(str(tmp_path / "artifacts")), EmbeddedTriton(tmp_path / "triton")
+    triton.start()
+    server, client = TritonServer(triton, ModelRepository(triton.home, store, lambda: True), timeout=60), Client(triton.address)
+    units: list[ServedUnit] = []
+    try:
+        for number, family in enumerate(("mlp", "dlrm", "two_tower", "session", "neumf"), 1):
+            with subtests.test(msg=family):
+                files, signature = world.in_steps(trained(family))
+                units.append(ServedUnit("films", number, world.export(store, trained(family), files, signature)))
+                assert server.place("films", units[-2:]) == {}
+                model, outputs = model_name("films", signature, number), [signature.output, *(one.output for one in signature.features)]
+                rows = world.rows(trained(family))
+                parity = compare(partial(ask_server, client, model, number, signature, outputs), signature, rows)
+                assert (parity.skewed, parity.rows > 400) == ((), True)
+                assert parity.difference < 1e-5
+                assert server.answering("films") == {unit.number for unit in units[-2:]}
+                ready = {one["name"] for one in client.index() if one["state"] == "READY"}
+                assert {f"{model}.features", f"{model}.network"} < ready
+                assert server.successes()["films", number] > 0
+        server.place("films", [])
+        assert {one["state"] for one in client.index()} <= {"UNAVAILABLE", "UNLOADING"}
+        assert not [*(triton.home / "models").iterdir()]
+    finally:
+        client.close()
+        server.close()
+        triton.stop()
 
 
 @pytest.mark.requirement("T-12", "T-13", "C-04")

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.export.merging import merge
 from pipelines.export.parity import answers, choose_pairs
-from pipelines.export.unit import merge, named, write_unit
+from pipelines.export.unit import named, write_unit, write_unit_in_steps
 from pipelines.features.graph import Graph
 from pipelines.features.operators.base import output_name
 from pipelines.features.prepared import Prepared, graph_of, prepare
@@ -117,13 +118,20 @@ class Small:
         folder.mkdir(exist_ok=True)
         return write_unit(self.graph, model, folder / "model.onnx", lists=self.serve.lists, inline=0)
 
-    def export(self, store: FsspecArtifacts, model: Trained, unit: bytes | dict[str, Path]) -> Files:
+    def in_steps(self, model: Trained, **given: Any) -> tuple[dict[str, Path], Signature]:
+        """Returns the files of the unit and of its steps, and the signature with the steps."""
+        folder = self.folder / "steps"
+        folder.mkdir(exist_ok=True)
+        files, signature = write_unit_in_steps(self.graph, model, self.signature, folder / "model.onnx", lists=self.serve.lists, **given)
+        return files, named(signature, files)
+
+    def export(self, store: FsspecArtifacts, model: Trained, unit: bytes | dict[str, Path], signature: Signature | None = None) -> Files:
         """As the stage publishes it, as far as `verify` reads it."""
         files = {} if isinstance(unit, bytes) else unit
         folder = self.folder / "export"
         folder.mkdir(exist_ok=True)
         (folder / "model.onnx").write_bytes(unit if isinstance(unit, bytes) else unit["model.onnx"].read_bytes())
-        (folder / "signature.json").write_text(named(self.signature, files).model_dump_json())
+        (folder / "signature.json").write_text((signature or named(self.signature, files)).model_dump_json())
         np.savez(folder / "parity.npz", **self.rows(model))
         np.savez(folder / "catalogue.npz", **item_columns(self.items, self.signature))
         return {name: store.put(path) for name, path in (files | {path.name: path for path in folder.iterdir()}).items()}

@@ -29,6 +29,9 @@ TRITON = {
     for one in ("request_success", "request_failure", "request_duration_us", "queue_duration_us", "compute_infer_duration_us")
 }
 """Triton's own; the real one is held against it where it runs."""
+_OF_GPUS = frozenset({"gpu_uuid"})
+TRITON_ON_GPUS = {f"nv_gpu_{name}": _OF_GPUS for name in ("utilization", "memory_used_bytes", "memory_total_bytes")}
+"""Exported by a Triton with a GPU alone, by NVIDIA's documentation: not seen here."""
 _BY_NAME = {"_seconds": "s", "_us": "us", "_bytes": "B", "_total": "n", "_count": "n", "_answers": "n", "_users": "n", "_items": "n"}
 _SHARES = (
     *("eyas_hit_rate", "eyas_variant_hit_rate", "eyas_slice_hit_rate", "eyas_click_rate", "eyas_conversion", "eyas_slice_conversion"),
@@ -64,6 +67,7 @@ _NUMBERS = (
 _OTHERS = {
     **dict.fromkeys(_SHARES, SHARE),
     **dict.fromkeys(_NUMBERS, _NUMBER),
+    "nv_gpu_utilization": SHARE,
     "eyas_novelty": {"bit": 1},
 }
 """What names that end with no unit are counted in; all others have none."""
@@ -76,7 +80,7 @@ _RECORDED = frozenset({"slo", "recommender"})
 
 def known() -> Mapping[str, frozenset[str]]:
     """Every series' name with its labels: ours, those of any process that Python's client tells of, and Triton's."""
-    found = dict(TRITON)
+    found = TRITON | TRITON_ON_GPUS
     for one in vars(metrics).values():
         if isinstance(one, MetricWrapperBase):
             for suffix in _SUFFIXES[type(one)]:

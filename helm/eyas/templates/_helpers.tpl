@@ -8,6 +8,10 @@
 {{ with $.Values.images.registry }}{{ . }}/{{ end }}{{ get $.Values.images (index . 1) }}:{{ $.Values.images.tag | default $.Chart.AppVersion }}
 {{- end }}
 
+{{- define "eyas.triton" -}}
+{{ ternary "tritonGpu" "triton" (gt (int .Values.triton.gpu) 0) }}
+{{- end }}
+
 {{- define "eyas.secret" -}}
 {{ .Values.token.existingSecret | default (printf "%s-token" (include "eyas.name" .)) }}
 {{- end }}

@@ -115,6 +115,39 @@ class Trees:
             target_weights=self.value[leaves].tolist(),
         )
 
+    def treelite(self, columns: int) -> Any:
+        """Returns the trees as a treelite model, whose output is the sum."""
+        from treelite import model_builder
+
+        ends = np.append(self.roots[1:], len(self.feature))
+        count, comparison = len(self.roots), "<" if self.strict else "<="
+        builder: Any = model_builder.ModelBuilder(
+            threshold_type="float32",
+            leaf_output_type="float32",
+            metadata=model_builder.Metadata(columns, "kRegressor", False, 1, [1], (1, 1)),
+            tree_annotation=model_builder.TreeAnnotation(count, [0] * count, [0] * count),
+            postprocessor=model_builder.PostProcessorFunc(name="identity"),
+            base_scores=[0.0],
+        )
+        for first, end in zip(self.roots.tolist(), ends.tolist(), strict=True):
+            builder.start_tree()
+            for node in range(first, end):
+                builder.start_node(node - first)
+                if self.feature[node] == LEAF:
+                    builder.leaf(float(self.value[node]))
+                else:
+                    builder.numerical_test(
+                        int(self.feature[node]),
+                        float(self.threshold[node]),
+                        default_left=bool(self.missing[node]),
+                        opname=comparison,
+                        left_child_key=int(self.yes[node]) - first,
+                        right_child_key=int(self.no[node]) - first,
+                    )
+                builder.end_node()
+            builder.end_tree()
+        return builder.commit()
+
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         names = ("feature", "threshold", "yes", "no", "missing", "value", "roots")

@@ -22,6 +22,8 @@ from pipelines.models.trees.ensemble import Trees
 from pipelines.models.trees.knowledge import ITEM, USER, Knowledge
 
 Floats = NDArray[np.float32]
+MATRIX = "matrix"
+"""Tensor of the columns in the graph."""
 FEW = 64
 """Most codes that get a column each."""
 _OF_USER = 2
@@ -85,8 +87,7 @@ class TreeLayout:
                 continue
             build.input(source.name, "FLOAT" if source.cardinality is None else "INT32", *rows_of(source.length))
         parts = [_lowered(build, source) for source in self.sources] + self._knowledge_parts(build, knowledge)
-        build.node("Concat", *parts, output="matrix", axis=1)
-        sums = trees.lower(build, "matrix")
+        sums = trees.lower(build, build.node("Concat", *parts, output=MATRIX, axis=1))
         build.node("Reshape", build.node("Sigmoid", sums) if probability else sums, build.constant([-1]), output="score")
         return build.model("trees", tensor_info("score", "FLOAT", "N"))
 

@@ -177,7 +177,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def fleet(crew: Crew, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[TritonFleet]:
     monkeypatch.setattr(module, "TritonServer", server_of)
-    monkeypatch.setattr(module, "ModelRepository", lambda *_: None)
+    monkeypatch.setattr(module, "repository_of", lambda *_: None)
     found = TritonFleet(crew, None)  # type: ignore[arg-type]
     yield found
     found.close()
@@ -430,7 +430,7 @@ def test_a_replica_that_loads_for_longer_than_the_others_is_waited_for_only_so_l
 @pytest.mark.requirement("C-05")
 def test_a_server_that_is_silent_is_ended_whatever_its_own_thread_waits_for(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TritonServer", server_of)
-    monkeypatch.setattr(module, "ModelRepository", lambda *_: None)
+    monkeypatch.setattr(module, "repository_of", lambda *_: None)
     monkeypatch.setattr(module, "_WAIT", 0.01)
     monkeypatch.setattr(replica, "LOOK_EVERY", 0)
     crew.there.pop("b")

@@ -25,6 +25,15 @@ def test_one_that_never_announced_itself_is_waited_for(tmp_path: Path) -> None:
     assert triton.generation == 1
 
 
+def test_each_life_says_whether_it_has_a_gpu(tmp_path: Path) -> None:
+    triton = remote(tmp_path)
+    assert not triton.gpu
+    for gpu in (True, False):
+        announce(tmp_path, gpu)
+        assert triton.ensure_running()
+        assert triton.gpu == gpu
+
+
 def test_each_life_is_a_generation_and_the_same_life_is_none(tmp_path: Path) -> None:
     announce(tmp_path)
     triton = remote(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,15 @@ from services.triton.repository import SIGNATURE, ModelRepository, model_name, r
 from shared.artifacts import FsspecArtifacts
 from shared.domain.errors import BadData, Damaged, Invalid, NotFound
 from shared.ports import ServedUnit
-from shared.serving.signature import WEIGHTS, Feature, Input, Signature
+from shared.serving.signature import WEIGHTS, Feature, Input, Signature, Step
 from shared.testing.model_server_suite import tiny_unit
 from tests.support import external_weights
 
 MODEL = "model.onnx"
+STEPS = (
+    Step(name="features", file="features.onnx", device="cpu", batches=False, inputs=(), outputs=()),
+    Step(name="trees", file="trees.tl", device="gpu", batches=True, inputs=(), outputs=()),
+)
 
 
 @pytest.fixture
@@ -153,12 +158,12 @@ def test_whatever_is_configured_is_in_the_models_name() -> None:
     plain = Signature(user="u", item="i", **keys)
     feature = Feature(column="u", output="codes/u")
     others = (Signature(user="u", item="i", **keys, **more) for more in ({"features": (feature,)}, {"instances": 2}, {"warm_up": 8}))
-    names = {model_name("m", one) for one in (plain, *others)}
+    names = {model_name("m", one, 1) for one in (plain, *others)}
     assert len(names) == 4
     lists = [Input(name="g", dtype="int64", width=3, side="item", lists=how) for how in ("padded", "offsets")]  # type: ignore[arg-type]
-    padded, offsets = (model_name("m", Signature(user="u", item="i", inputs=(*keys["inputs"], one))) for one in lists)
+    padded, offsets = (model_name("m", Signature(user="u", item="i", inputs=(*keys["inputs"], one)), 1) for one in lists)
     assert padded != offsets
-    assert model_name("m", plain) == "eyas-m_e9734840", "what serves keeps its name over an upgrade"
+    assert model_name("m", plain, 1) == "eyas-m_e9734840", "what serves keeps its name over an upgrade"
 
 
 def test_trials_of_an_earlier_life_are_removed(repository: ModelRepository, store: FsspecArtifacts, tmp_path: Path) -> None:
@@ -172,7 +177,54 @@ def test_a_models_name_tells_its_recommender_and_a_trial_is_nobodys() -> None:
     signature = Signature(
         user="u", item="i", inputs=(Input(name="u", dtype="int64", side="user"), Input(name="i", dtype="int64", side="item"))
     )
-    assert recommender_of(model_name("my-movies", signature)) == "my-movies"
+    assert recommender_of(model_name("my-movies", signature, 1)) == "my-movies"
     assert recommender_of("eyas_trial-my-movies-1") is None
     assert recommender_of("eyas-movies") is None
     assert recommender_of("other") is None
+
+
+def stepped(store: FsspecArtifacts, number: int) -> ServedUnit:
+    """A unit in steps, whose files have their own names as contents."""
+    tiny = tiny_unit(store, "movies", number, model=b"content")
+    signature = Signature.model_validate(json.loads(store.read(tiny.files[SIGNATURE]))).model_copy(update={"steps": STEPS})
+    texts = {name: name.encode() for name in signature.gpu_files} | {SIGNATURE: signature.model_dump_json().encode()}
+    return ServedUnit(
+        "movies", number, dict(tiny.files) | {name: external_weights.stored(store, name, text) for name, text in texts.items()}
+    )
+
+
+@pytest.mark.requirement("T-12", "T-13")
+def test_a_server_with_a_gpu_gets_an_ensemble_for_each_version_and_another_server_one_model(
+    repository: ModelRepository, store: FsspecArtifacts, tmp_path: Path
+) -> None:
+    with_gpu = ModelRepository(tmp_path / "gpu", store, lambda: True)
+    units = [stepped(store, number) for number in (3, 4)]
+    three, four = (with_gpu.add(unit) for unit in units)
+    assert three.model.removesuffix("-3") == four.model.removesuffix("-4")
+    assert recommender_of(three.model) == "movies"
+    with_gpu.configure(three.model, three.signature, [3])
+    steps = {f"{three.model}.features/3/model.onnx": "features.onnx", f"{three.model}.trees/3/checkpoint.tl": "trees.tl"}
+    configured = {f"{model}/config.pbtxt" for model in (three.model, f"{three.model}.features", f"{three.model}.trees")}
+    names = (*three.signature.gpu_files, SIGNATURE)
+    assert files(with_gpu) == {f"{one.model}/{one.number}/{name}" for one in (three, four) for name in names} | {*steps} | configured
+    assert {name: (with_gpu.root / name).read_text() for name in steps} == steps
+    assert with_gpu.models("movies") == {three.model: {3}, four.model: {4}}, "steps are no models of their own"
+    (with_gpu.root / f"{three.model}/3/trees.tl").write_text("damaged")
+    with_gpu.add(units[0])
+    with_gpu.configure(three.model, three.signature, [3])
+    assert {name: (with_gpu.root / name).read_text() for name in steps} == steps
+    with_gpu.remove_model(three.model)
+    assert {name.split("/")[0] for name in files(with_gpu)} == {four.model}
+
+    placed = repository.add(units[0])
+    repository.configure(placed.model, placed.signature, [3])
+    assert placed.model == three.model, "requests name the same model, whatever the server has"
+    assert files(repository) == {f"{placed.model}/{name}" for name in ("config.pbtxt", f"3/{MODEL}", f"3/{SIGNATURE}")}
+    assert placed.proof != three.proof
+
+
+def test_a_step_that_looks_elsewhere_for_weights_never_lies_before_triton(store: FsspecArtifacts, tmp_path: Path) -> None:
+    unit = stepped(store, 3)
+    harmful = external_weights.stored(store, "features.onnx", external_weights.model("/etc/passwd"))
+    with pytest.raises(BadData, match=r"features\.onnx: the graph reads weights from"):
+        ModelRepository(tmp_path / "gpu", store, lambda: True).add(ServedUnit("movies", 3, dict(unit.files) | {"features.onnx": harmful}))

@@ -10,12 +10,19 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
+import treelite
+from google.protobuf import text_format
 from onnx import TensorProto, helper, numpy_helper
+from tritonclient.grpc import model_config_pb2
 
-from pipelines.evaluation.scorers import unit_scorer
-from pipelines.export.unit import ALIGNED, named, write_unit
+from pipelines.evaluation.scorers import unit_answers, unit_scorer
+from pipelines.export.parity import answers as rows_of_pairs
+from pipelines.export.parity import choose_pairs
+from pipelines.export.unit import ALIGNED, named, write_unit, write_unit_in_steps
 from pipelines.features.columns import NULL
+from pipelines.features.raw import signature as signature_of
 from pipelines.models import mlp, neumf, tables
 from pipelines.models.external_weights import ExternalWeights, LowersExternalWeights
 from pipelines.models.families import FAMILIES
@@ -27,8 +34,10 @@ from pipelines.models.neural.weights import begin
 from pipelines.models.tables import Table, check_size
 from shared.contracts.families import MlpParams, NeumfParams
 from shared.domain.errors import BadData, Invalid
+from shared.serving.config import server_configs
 from shared.serving.external import places
-from shared.serving.signature import WEIGHTS
+from shared.serving.signature import BLANK, OUTPUT, WEIGHTS, Signature
+from shared.serving.tensors import tensors as shared_tensors
 from tests.support.exported_units import Small, small
 from tests.support.feature_graphs import of_keys
 from tests.support.neural_model import any_weights
@@ -216,3 +225,66 @@ def test_every_family_of_ours_with_large_arrays_gives_them_beside(trained: Calla
         for name in FAMILIES
         if name in ("mf", "ease", "itemknn", "transitions", "mlp", "neumf") and not isinstance(trained(name), LowersExternalWeights)
     ] == []
+
+
+def run_steps(files: dict[str, Path], signature: Signature, rows: dict[str, Any]) -> dict[str, Any]:
+    """Runs the steps one after the other, as the server would, and returns all tensors."""
+    found: dict[str, Any] = {name: array.astype(object) if array.dtype.kind in "US" else array for name, array in rows.items()}
+    for step in signature.steps:
+        feed = {tensor.name: found[tensor.tensor] for tensor in step.inputs}
+        assert {len(array) for array in feed.values()} == {len(rows[signature.user])} or not step.batches
+        if step.backend == "fil":
+            (matrix,) = feed.values()
+            values = [treelite.gtil.predict(treelite.Model.deserialize(files[step.file]), matrix).reshape(-1, 1)]
+        else:
+            values = onnxruntime.InferenceSession(str(files[step.file])).run([tensor.name for tensor in step.outputs], feed)
+        found |= {tensor.tensor: value for tensor, value in zip(step.outputs, values, strict=True)}
+    return found
+
+
+@pytest.mark.requirement("T-12", "T-13")
+def test_the_steps_for_gpus_compute_what_the_unit_computes_and_look_up_the_same_weights(
+    subtests: pytest.Subtests, world: Small, trained: Callable[[str], Trained], tmp_path: Path
+) -> None:
+    for name in ("mlp", "neumf", "xgboost", "lightgbm", "forest"):
+        with subtests.test(model=name):
+            model = trained(name) if name in NEURAL else world.train("gbm", params={"library": name, "trees": 20})
+            if isinstance(model, NeuralModel):  # with smaller weights, because large ones saturate the score
+                weights = {path: array / (1000 if name == "mlp" else 4) for path, array in model.weights.items()}
+                model = NeuralModel(model.architecture, weights)
+            path = folder(tmp_path / name)
+            files, signature = write_unit_in_steps(world.graph, model, world.signature, path, smallest=1000)
+            signature = named(signature, files)
+            assert signature.gpu_files == (*(step.file for step in signature.steps), WEIGHTS)
+            rows = {tensor.name: world.rows(model)[tensor.name] for tensor in signature.tensors}
+            rows |= {"year": np.where(np.arange(len(rows["year"])) % 5, rows["year"], BLANK["int64"])}
+            found = run_steps(files, signature, rows)
+            whole = unit_answers(files[MODEL], signature, rows)
+            assert np.abs(found[OUTPUT].ravel() - whole).max() < 1e-6
+            assert len(np.unique(whole)) > 20
+            for step in files.keys() & {"network.onnx", "features.onnx"}:
+                mine, all_places = places(files[step]), places(files[MODEL])
+                assert {place.words for place in mine} <= {place.words for place in all_places}
+            texts = server_configs("eyas-m_1-7", signature, [7], gpu=True)
+            read = {model: text_format.Parse(text, model_config_pb2.ModelConfig()) for model, text in texts.items()}
+            *steps, ensemble = read.values()
+            assert (ensemble.platform, [one.model_name for one in ensemble.ensemble_scheduling.step]) == ("ensemble", [*texts][:-1])
+            kinds = [one.instance_group[0].kind for one in steps]
+            assert kinds.count(model_config_pb2.ModelInstanceGroup.KIND_GPU) == 1
+            (on_gpu,) = (one for one in steps if one.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_GPU)
+            assert on_gpu.backend == ("onnxruntime" if name in NEURAL else "fil")
+            assert on_gpu.HasField("dynamic_batching") and on_gpu.model_warmup[0].batch_size == 1
+
+
+def test_a_network_that_shares_a_list_among_rows_does_not_batch(tmp_path: Path) -> None:
+    """Its rows name their list by its place in the call, so that calls cannot be joined."""
+    world = small(tmp_path, reads="keys")
+    recent, model = world.graph.recent(3), world.train("ease")
+    served = signature_of(world.graph, world.serve, recent)
+    files, signature = write_unit_in_steps(world.graph, model, served, tmp_path / MODEL, recent=recent)
+    assert [step.batches for step in signature.steps] == [False, False]
+    users, numbers = choose_pairs(world.graph, lambda name: world.folder / name, len(world.items), seed=1)
+    rows = rows_of_pairs(world.graph, model, world.raw, users, numbers, served, recent)
+    feed = shared_tensors(served, {one.name: rows[one.name] for one in served.inputs})
+    found = run_steps(files, signature, feed)
+    assert np.abs(found[OUTPUT].ravel() - unit_answers(files[MODEL], served, rows)).max() < 1e-6
