@@ -108,6 +108,11 @@ class Training(Strict):
         "every table, `column`: some columns of every table, `table`: whole tables. Needs `optimizer: sgd` or, except for `column`, "
         "`adagrad`; and TorchRec where the stage runs (make setup-torch).",
     )
+    cold_rows: Literal["host"] | None = Field(
+        None,
+        description="With `shard` and a GPU for each process: `host` keeps the tables in host memory, and a cache of a fifth of their rows "
+        "in GPU memory. Absent: all rows are in GPU memory.",
+    )
     checkpoint: Checkpoints | None = Field(
         Checkpoints(),
         description="Checkpoints from which a killed stage continues; null: it starts again.",
@@ -185,6 +190,8 @@ class Training(Strict):
                 f"batch_size: {self.batch_size} rows are too few for {self.processes} processes; set one row per process or more"
             )
         if self.shard is None:
+            if self.cold_rows is not None:
+                raise ValueError("'cold_rows' has no effect without 'shard': leave it out, or set shard")
             return self
         if self.processes == 1:
             raise ValueError("'shard' has no effect in one process; set processes, such as 2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from pipelines.training.group import Group
 @dataclass(frozen=True)
 class Apartness:
     shard: Shard
+    cold_rows: Literal["host"] | None
     has_tables: bool
     """Whether rank 0's first weights include the tables; else each rank draws its own rows from the seed."""
     folder: Path
@@ -54,7 +55,12 @@ class ShardedStep(NeuralStep):
     def _begin_tables(self, weights: Weights) -> None:
         self._fused, self._readers, self._tables, self._slots = (), [], [], []
         self._apart = ShardedTables(
-            self.architecture.tables, self._apartness.shard, self.how.optimizer, self.how.learning_rate, self._all_ranks
+            self.architecture.tables,
+            self._apartness.shard,
+            self.how.optimizer,
+            self.how.learning_rate,
+            self._all_ranks,
+            self._apartness.cold_rows,
         )
         if self._apartness.has_tables:
             begun = self._apart.collect(self._apartness.folder)

@@ -32,6 +32,8 @@ AT_ONCE = 16 << 20
 STEP = 4
 """The engine's kernels need multiples of four columns."""
 WEIGHTS, SQUARES = "weights", "squares"
+UVM_CACHING = "fused_uvm_caching"
+"""Kernel that keeps a table in host memory, and a cache of its rows on the GPU."""
 
 
 def check_engine() -> None:
@@ -51,14 +53,20 @@ class TableShard:
 
 
 class ShardedTables:
-    def __init__(self, tables: Sequence[Table], shard: Shard, optimizer: str, rate: float, group: Group) -> None:
+    def __init__(
+        self, tables: Sequence[Table], shard: Shard, optimizer: str, rate: float, group: Group, cold_rows: Literal["host"] | None = None
+    ) -> None:
         import torch
 
+        if cold_rows is not None and group.device.type != "cuda":
+            raise Invalid(
+                "model.train.cold_rows: needs a GPU for each process, which are not here: leave it out, or set resources.train.gpu"
+            )
         self._torch, self.tables, self._group, self._network_device = torch, tuple(tables), group, network_device()
         self._adagrad = optimizer == "adagrad"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._model = self._built(shard, rate)
+            self._model = self._built(shard, rate, None if cold_rows is None else UVM_CACHING)
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")  # the engine still uses old names
         self._shards = {table.column: self._model.state_dict()[self._name(at)] for at, table in enumerate(self.tables)}
         if self._adagrad:
@@ -126,6 +134,7 @@ class ShardedTables:
     def collect(self, folder: Path, squares: bool = True) -> dict[str, NDArray[Any]]:
         """Returns all arrays on rank 0, mapped from unnamed files; nothing on other ranks."""
         arrays: dict[str, NDArray[Any]] = {}
+        self._model.state_dict()  # writes cached rows back to host memory
         for name, table, piece, source in self._pieces(squares):
             width = piece.columns if name.startswith(WEIGHTS) else 1
             if self._group.leads and name not in arrays:
@@ -135,7 +144,7 @@ class ShardedTables:
                 shape = (stop - start, width)
                 buffer = self._torch.empty(shape, device=self._group.device)
                 if source is not None:
-                    buffer = source[start:stop].detach().reshape(shape).contiguous()
+                    buffer = source[start:stop].detach().reshape(shape).to(self._group.device).contiguous()
                 self._group.carried(buffer, piece.rank, 0)
                 if self._group.leads:
                     target = arrays[name][piece.row + start : piece.row + stop, piece.column : piece.column + width]
@@ -182,7 +191,7 @@ class ShardedTables:
     def _name(at: int) -> str:
         return f"bags.embedding_bags.t{at}.weight"
 
-    def _built(self, shard: Shard, rate: float) -> Any:
+    def _built(self, shard: Shard, rate: float, kernel: str | None) -> Any:
         import torchrec
         from torchrec.distributed import comm_ops
         from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -209,7 +218,7 @@ class ShardedTables:
         )
         kind, more = (torchrec.optim.RowWiseAdagrad, {"eps": 1e-7}) if self._adagrad else (torch.optim.SGD, {})
         apply_optimizer_in_backward(kind, bags.parameters(), {"lr": rate, **more})
-        by_table = {f"t{at}": _parameter_sharding(shard, at, _padded(table.width), count) for at, table in enumerate(self.tables)}
+        by_table = {f"t{at}": _parameter_sharding(shard, at, _padded(table.width), count, kernel) for at, table in enumerate(self.tables)}
         sharder = EmbeddingBagCollectionSharder()
         device = self._group.device
         plan = construct_module_sharding_plan(bags, by_table, sharder=sharder, local_size=count, world_size=count, device_type=device.type)
@@ -232,15 +241,16 @@ class ShardedTables:
         )
 
 
-def _parameter_sharding(shard: Shard, at: int, width: int, count: int) -> Any:
+def _parameter_sharding(shard: Shard, at: int, width: int, count: int, kernel: str | None) -> Any:
+    """Returns the engine's function that places a table; `kernel`: the engine's name of its way to compute, by default its own choice."""
     from torchrec.distributed import sharding_plan
 
     if shard == "row":
-        return sharding_plan.row_wise()
+        return sharding_plan.row_wise(compute_kernel=kernel)
     parts = max(divisor for divisor in range(1, count + 1) if width % (divisor * STEP) == 0)
     if shard == "column" and parts > 1:
-        return sharding_plan.column_wise(ranks=[(at + part) % count for part in range(parts)])
-    return sharding_plan.table_wise(rank=at % count)
+        return sharding_plan.column_wise(ranks=[(at + part) % count for part in range(parts)], compute_kernel=kernel)
+    return sharding_plan.table_wise(rank=at % count, compute_kernel=kernel)
 
 
 def _padded(width: int) -> int:

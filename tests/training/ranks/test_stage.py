@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,3 +185,29 @@ def test_a_rank_that_hangs_ends_the_stage_in_bounded_time(world: World, monkeypa
         assert not hung.is_running()
     reason = "stopped responding to the other ranks; the other ranks were stopped"
     assert said[-1] == f"train: failed error=rank {number} of 2 {reason} attempt=hangs-train-1\n"
+
+
+@pytest.mark.requirement("G-24", "N-05")
+def test_cold_rows_in_host_memory_are_placed_for_gpus_and_refused_without(world: World) -> None:
+    torchrec()
+    world.say(2, optimizer="adagrad", shard="row", cold_rows="host")
+    with world.begun("train", "cold", 1, etl=world.etl.files) as process:
+        assert process.stdout is not None
+        said = process.stdout.read()
+        assert process.wait(120) == 2
+    assert "model.train.cold_rows: needs a GPU for each process" in said
+    code = (
+        "import torch, torchrec\n"
+        "from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder as Sharder\n"
+        "from torchrec.distributed.sharding_plan import construct_module_sharding_plan as plan\n"
+        "from pipelines.models.neural.sharded_tables import UVM_CACHING, _parameter_sharding\n"
+        "config = torchrec.EmbeddingBagConfig(name='t0', embedding_dim=16, num_embeddings=1000, feature_names=['f0'])\n"
+        "bags = torchrec.EmbeddingBagCollection(tables=[config], device=torch.device('meta'))\n"
+        "for shard in ('row', 'column', 'table'):\n"
+        "    by = {'t0': _parameter_sharding(shard, 0, 16, 2, UVM_CACHING)}\n"
+        "    made = plan(bags, by, sharder=Sharder(), local_size=2, world_size=2, device_type='cuda')['t0']\n"
+        "    print(made.sharding_type, made.compute_kernel)\n"
+    )
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    kernel = "fused_uvm_caching"
+    assert found.stdout.splitlines() == [f"row_wise {kernel}", f"column_wise {kernel}", f"table_wise {kernel}"]

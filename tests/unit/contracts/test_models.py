@@ -95,6 +95,7 @@ INVALID_PROCESSES = [
         {"framework": "torch", "train": {"shard": "column", "processes": 2, "optimizer": "adagrad"}},
         "column does not support optimizer: adagrad; set sgd, or",
     ),
+    ({"framework": "torch", "train": {"cold_rows": "host", "processes": 2}}, "'cold_rows' has no effect without 'shard'"),
 ]
 
 
