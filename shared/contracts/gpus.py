@@ -53,8 +53,6 @@ def gpu_fault(recommender: RecommenderSpec, stage: StageName, engines: Collectio
         return fault if recommender.serve.device == "gpu" else "Triton runs on the CPU; leave it out, or set serve.device: gpu"
     if engine == "polars":
         return "this work of etl runs on the CPU; leave it out"
-    if engine == POLARS_GPU and recommender.resources.etl.gpu != 1:
-        return "polars computes on one GPU; set gpu: 1, or engine: nvtabular"
     if RESOURCES.get(stage, stage) == "train" and model.params.no_steps is not None:
         return f"'{model.family}' is computed on the CPU; leave it out, or choose a neural family such as neumf"
     if engines is None or engine in engines:

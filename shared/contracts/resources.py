@@ -43,8 +43,8 @@ def _processes(value: int) -> int:
 class EtlResources(StageResources):
     engine: Literal["polars", "nvtabular"] = Field(
         "polars",
-        description="Engine of the features; both compute the same state and the same features. `polars` runs on CPUs, or with `gpu: 1` "
-        "by cudf-polars on a GPU. `nvtabular` runs on Dask, on CPUs or GPUs, and needs its own environment or image.",
+        description="Engine of the features; both compute the same state and the same features. `polars` runs on CPUs, or with `gpu` "
+        "by cudf-polars on GPUs. `nvtabular` runs on Dask, on CPUs or GPUs, and needs its own environment or image.",
     )
 
 

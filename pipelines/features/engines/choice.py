@@ -60,7 +60,11 @@ def engine(resources: EtlResources, folder: Path, log: logging.Logger, has_gpu: 
     name = resources.engine
     if name == "polars":
         queries = open_queries(resources.gpu or 0, has_gpu, log)
-        yield PolarsEngine(queries)
+        try:
+            yield PolarsEngine(queries)
+        finally:
+            if isinstance(queries, GpuQueries):
+                queries.end_several()
         if isinstance(queries, GpuQueries):
             queries.close()
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
 import os
@@ -42,20 +43,28 @@ CPU = CpuQueries()
 
 @dataclass
 class GpuQueries:
-    """Queries that the GPU engine cannot run fall back to the CPU; `engine` must raise then."""
+    """Queries that the GPU engine cannot run fall back to the CPU; the engines must raise then.
+
+    Statistics are computed on all GPUs. Rows are written by one GPU, because several write a folder of files, in no promised order.
+    """
 
     engine: Any
+    """Engine of one GPU."""
     log: logging.Logger
+    several: Any = None
+    """Engine of several GPUs for statistics; ends before `engine` uses a GPU."""
     on_gpu: int = 0
     """Queries that ran on the GPU."""
     fallen_back: list[str] = field(default_factory=list)
 
     def collect(self, name: str, frames: Sequence[pl.LazyFrame]) -> list[pl.DataFrame]:
+        engine = self.several or self.engine
         return self._run(
-            name, lambda: [frame.collect(engine=self.engine, optimizations=_APART) for frame in frames], lambda: CPU.collect(name, frames)
+            name, lambda: [frame.collect(engine=engine, optimizations=_APART) for frame in frames], lambda: CPU.collect(name, frames)
         )
 
     def write(self, name: str, frame: pl.LazyFrame, path: Path, **options: Any) -> None:
+        self.end_several()
         self._run(name, lambda: frame.sink_parquet(path, engine=self.engine, **options), lambda: CPU.write(name, frame, path, **options))
 
     def _run(self, name: str, on_gpu: Callable[[], _Result], on_cpu: Callable[[], _Result]) -> _Result:
@@ -67,6 +76,11 @@ class GpuQueries:
             return on_cpu()
         self.on_gpu += 1
         return result
+
+    def end_several(self) -> None:
+        if self.several is not None:
+            self.several.shutdown()
+            self.several = None
 
     def close(self) -> None:
         """Logs what ran where; raises Invalid if no query ran on the GPU."""
@@ -84,8 +98,14 @@ def open_queries(gpus: int, has_gpu: bool, log: logging.Logger) -> Queries:
         return CPU
     missing = "no GPU" if not has_gpu else "no cudf-polars" if importlib.util.find_spec("cudf_polars") is None else ""
     if not missing:
-        return GpuQueries(pl.GPUEngine(raise_on_fail=True), log)
+        return GpuQueries(pl.GPUEngine(raise_on_fail=True), log, _several() if gpus > 1 else None)
     if GPUS in os.environ:
         raise Invalid(f"resources.etl.gpu is {gpus}, but this environment has {missing}: use an image with both, or leave it out")
     log.warning("gpu: not used, etl runs on the CPU reason=%s", missing)
     return CPU
+
+
+def _several() -> Any:
+    """Starts cudf-polars' Dask workers on this machine, one for each GPU, and returns their engine."""
+    dask = importlib.import_module("cudf_polars.engine.dask")
+    return dask.DaskEngine(engine_options={"raise_on_fail": True})

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
+from functools import partialmethod
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -43,6 +46,45 @@ def test_results_are_those_of_the_cpu_wherever_a_query_runs(tmp_path: Path, engi
     assert "query: fell back to the CPU query=counts reason=" in caplog.text
     with pytest.raises(Invalid, match=r"resources.etl.gpu: none of 2 queries ran on the GPU \(the log says why\): leave gpu out"):
         queries.close()
+
+
+class Cluster:
+    """An engine of several GPUs, computed by the CPU."""
+
+    def __init__(self, **options: Any) -> None:
+        assert options == {"engine_options": {"raise_on_fail": True}}
+        self.alive, self.collected = True, 0
+
+    def shutdown(self) -> None:
+        self.alive = False
+
+
+def test_several_gpus_compute_statistics_and_end_before_one_writes_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters: list[Cluster] = []
+    monkeypatch.setattr("pipelines.features.engines.queries.importlib.util.find_spec", lambda name: name)
+    module = SimpleNamespace(DaskEngine=lambda **options: clusters.append(Cluster(**options)) or clusters[0])
+    monkeypatch.setitem(sys.modules, "cudf_polars.engine.dask", module)
+    engines: list[Any] = []
+    collect, sink = pl.LazyFrame.collect, pl.LazyFrame.sink_parquet
+
+    def by_cpu(kind: Any, frame: pl.LazyFrame, *args: Any, engine: Any = "auto", **options: Any) -> Any:
+        if engine != "streaming":
+            engines.append((engine, clusters[0].alive))
+        return kind(frame, *args, engine="streaming", **options)
+
+    monkeypatch.setattr(pl.LazyFrame, "collect", partialmethod(lambda frame, *args, **options: by_cpu(collect, frame, *args, **options)))
+    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", partialmethod(lambda frame, *args, **options: by_cpu(sink, frame, *args, **options)))
+    queries = open_queries(2, True, LOG)
+    assert isinstance(queries, GpuQueries)
+    found = queries.collect("counts", FRAMES)
+    queries.write("rows", FRAMES[0], tmp_path / "rows.parquet")
+    queries.close()
+    monkeypatch.undo()
+    assert engines == [(clusters[0], True)] * 2 + [(queries.engine, False)]
+    for result, expected in zip(
+        [*found, pl.read_parquet(tmp_path / "rows.parquet")], [*CPU.collect("counts", FRAMES), found[0]], strict=True
+    ):
+        assert_frame_equal(result, expected)
 
 
 def test_a_fault_of_the_data_is_raised_by_the_cpu(tmp_path: Path) -> None:
