@@ -100,7 +100,7 @@ def train_rank(way: str, codes: int, width: int, size: int, steps: int) -> dict[
     before = psutil.Process().memory_info().rss
     if way == "row":
         assert group is not None
-        apart = Apartness("row", False, Path.cwd())
+        apart = Apartness("row", None, False, Path.cwd())
         step: NeuralStep = ShardedStep(framework, architecture, begin_layers(architecture, 1), options, LOGISTIC, group, apart)
         table_bytes = step.bytes_here if isinstance(step, ShardedStep) else 0
     else:
