@@ -24,7 +24,7 @@ PYTEST = $(BIN)/python -m pytest -q --numprocesses=$(JOBS) --dist=worksteal
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help docs setup setup-dev setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract test-polars up lint format install-check image release release-check chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-factorise bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
+.PHONY: help docs setup setup-dev setup-nvtabular setup-torch setup-jax setup-browser setup-helm demo test test-all test-platform test-training test-contract test-polars up lint format install-check image check-locks release release-check chart test-console screens test-cluster crash crash-sample bench bench-start bench-idle bench-control bench-rollout bench-replicas bench-etl bench-loader bench-train bench-criteo bench-gpu bench-incremental bench-families bench-moments bench-pages bench-validation bench-drift bench-ann bench-filters bench-featurestore bench-events bench-serve bench-lists bench-faults bench-off-policy bench-kpis bench-loop bench-warm bench-factorise bench-evaluation bench-alerting bench-attacks lock doctor clean lint-api security bench-console
 
 help: ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -133,11 +133,12 @@ install-check: setup-dev ## checks the control plane in its own environment, wit
 	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
 	@cd var && install-check/bin/python ../tests/tools/install_check.py
 
-image: ## builds an image for each role: ROLE (default: images for CPUs), REGISTRY, TAG, BASE and PYTHON_BASE (base images), IMAGE_BUILD (the builder)
+image: ## builds an image for each ROLE (default: images for CPUs; also torch-gpu, tensorflow-gpu, etl-gpu, nvtabular); REGISTRY, TAG, BASE and PYTHON_BASE (base images), IMAGE_BUILD (the builder)
 	@rm -rf var/image && mkdir -p var/image/images && cp .dockerignore pyproject.toml README.md LICENSE var/image/
 	@cp images/*.lock var/image/images/ && cp -r hatch_build.py eyas shared services pipelines var/image/ && find var/image -name __pycache__ -prune -exec rm -rf {} +
-	@for role in $(ROLE); do cp images/$$role.Containerfile var/image/Dockerfile && \
-	    $(IMAGE_BUILD) $(addsuffix /,$(REGISTRY))eyas-$$role:$(TAG) var/image $(addprefix --build-arg BASE=,$(BASE)) $(addprefix --build-arg PYTHON=,$(PYTHON_BASE)) || exit 1; done
+	@for role in $(ROLE); do lock=; cp images/$$role.Containerfile var/image/Dockerfile 2>/dev/null || { lock="--build-arg LOCK=$$role.lock"; \
+	    test -e images/$$role.lock || { echo "ROLE=$$role: no such image; use a name of images/*.Containerfile or images/*.lock" >&2; exit 1; }; cp images/pipelines.Containerfile var/image/Dockerfile; }; \
+	    $(IMAGE_BUILD) $(addsuffix /,$(REGISTRY))eyas-$$role:$(TAG) var/image $$lock $(addprefix --build-arg BASE=,$(BASE)) $(addprefix --build-arg PYTHON=,$(PYTHON_BASE)) || exit 1; done
 
 release: setup-dev setup-helm ## wheels and sdists of eyas and eyas-client, chart, SBOMs and checksums in var/release; with REGISTRY also builds and pushes images and chart, with INDEX uploads wheels and sdists
 	@rm -rf var/release && mkdir -p var/release/sbom
@@ -289,15 +290,20 @@ doctor: setup ## checks whether this machine can run the platform
 
 LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate pyproject.toml
 IMAGE_LOCK = $(LOCK) --python-version 3.11 --constraint requirements-dev.lock --extra cluster --extra oidc
-STAGES = --extra ann --extra pipelines --extra trees --extra lake
+# xgboost asks for NCCL of CUDA 12, whose file is that of torch's NCCL of CUDA 13.
+STAGES = --extra ann --extra pipelines --extra lake
 lock: setup ## resolves all lock files again: the first two for each supported Python, the images' for theirs
-	@$(LOCK) --universal --python-version 3.11 $(STAGES) --extra tensorflow --extra tune --extra cluster --extra oidc --group dev --output-file requirements-dev.lock
+	@$(LOCK) --universal --python-version 3.11 $(STAGES) --extra trees --extra tensorflow --extra tune --extra cluster --extra oidc --group dev --output-file requirements-dev.lock
 	@$(LOCK) --universal --python-version 3.11 --constraint requirements-dev.lock --extra pipelines --output-file requirements.lock
 	@$(IMAGE_LOCK) --extra ann --output-file images/control.lock
-	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --output-file images/pipelines.lock
-	@$(IMAGE_LOCK) $(STAGES) --extra tensorflow --extra torch --output-file images/pipelines-gpu.lock
+	@$(IMAGE_LOCK) $(STAGES) --extra trees --extra tensorflow --output-file images/pipelines.lock
+	@$(IMAGE_LOCK) $(STAGES) --extra trees-gpu --extra tensorflow-gpu --output-file images/tensorflow-gpu.lock
+	@$(IMAGE_LOCK) $(STAGES) --extra trees-gpu --extra torch-gpu --no-emit-package nvidia-nccl-cu12 --output-file images/torch-gpu.lock
 	@$(LOCK) --python-version 3.11 --extra nvtabular --output-file images/nvtabular.lock
 	@$(LOCK) --python-version 3.11 --extra polars-gpu --output-file images/etl-gpu.lock
+
+check-locks: setup-dev ## resolves each lock file with wheels of the package index: wheels, MB to download, missing or conflicting pins (about 30 s)
+	@$(BIN)/python -m tests.tools.locks
 
 clean: ## removes the virtual environments and all written files
 	rm -rf .venv .venv-nvtabular var .mypy_cache .pytest_cache .ruff_cache

@@ -41,16 +41,14 @@ class Images(Values):
     pipelines: Repository = Field("eyas-pipelines", description="Image of the stages.")
     engines: list[Literal["polars", "tensorflow", "torch", "jax"]] = Field(
         ["polars", "tensorflow"],
-        description="Engines in the image of the stages. A spec with another engine is rejected, unless the GPU image has it.",
+        description="Engines in the image of the stages. A spec with another engine is rejected, unless `gpu` has it.",
     )
-    pipelines_gpu: Repository | Literal[""] = Field("", description="GPU image of the stages; none if empty.")
-    gpu_engines: list[Literal["nvtabular", "torch", "tensorflow", "jax"]] = Field(
-        ["nvtabular", "torch"],
-        description="Engines that run in the GPU image. Other stages get no GPU; a spec that requests one is rejected.",
+    gpu: dict[Literal["torch", "tensorflow", "jax", "xgboost", "polars", "triton"], Repository] = Field(
+        {},
+        description="Image by engine for stages with GPUs, such as { torch: eyas-torch-gpu }, and for all stages of an engine that "
+        "`engines` lacks. Other stages get no GPU; a spec that requests one is rejected. `triton`: for `triton.gpu`.",
     )
-    etl_gpu: Repository | Literal[""] = Field("", description="Image of etl by polars on a GPU (`resources.etl.gpu`); none if empty.")
     triton: Repository = Field("eyas-triton", description="Image of the Tritons and of the stage verify.")
-    triton_gpu: Repository = Field("eyas-triton-gpu", description="Their image if the Tritons have GPUs (`triton.gpu`).")
 
 
 class Identity(Values):
@@ -293,8 +291,8 @@ class Triton(Values):
     gpu: int = Field(
         0,
         ge=0,
-        description="Number of whole GPUs of each Triton. With GPUs, Tritons and the stage verify run in the image `tritonGpu`, and specs "
-        "may have `serve.device: gpu`.",
+        description="Number of whole GPUs of each Triton; specs may then have `serve.device: gpu`. Tritons and the stage verify run in "
+        "`images.gpu.triton`. An upgrade needs the GPUs of one Triton more.",
     )
     autoscaling: ByQueue = ByQueue(max=4)
     tls: TritonTls = TritonTls()

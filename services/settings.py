@@ -44,7 +44,7 @@ _OTHERS = frozenset(
     _PREFIX + name
     for name in (
         *("URL", "TOKEN", "DEBUG", "SCALE", "CASES", "RANK", "WORLD_SIZE", "MASTER", "MASTER_PORT"),
-        *("DASK", "NVTABULAR_DEVICE", "GPU_MEMORY"),
+        *("DASK", "GPU_MEMORY"),
     )
 )
 """Variables of the command line, the benchmarks and the stages."""

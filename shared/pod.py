@@ -26,7 +26,6 @@ def main() -> None:
     parser.add_argument("--module", required=True, help="Python module of the stage")
     parser.add_argument("--artifacts", required=True, help="URL of the artifact store")
     parser.add_argument("--spec", required=True, help="SHA256:SIZE of the attempt's spec.json in the artifact store")
-    parser.add_argument("--engine", default="", help="engine with an environment of its own, if EYAS_<ENGINE>_PYTHON names its interpreter")
     parser.add_argument("--scratch", required=True, type=Path, help="empty folder with write access")
     args = parser.parse_args()
     if not _MODULE.fullmatch(args.module):
@@ -39,8 +38,7 @@ def main() -> None:
         sys.exit(f"pod: the stage's spec cannot be fetched: {' '.join(str(error).split())}")
     os.chdir(args.scratch)
     sys.stdout.flush()
-    python = os.environ.get(f"EYAS_{args.engine.upper()}_PYTHON", sys.executable)
-    os.execv(python, [python, "-P", "-m", args.module, "--spec", str(path.absolute())])  # noqa: S606  ours, checked above
+    os.execv(sys.executable, [sys.executable, "-P", "-m", args.module, "--spec", str(path.absolute())])  # noqa: S606  ours, checked above
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from shared.contracts.gpus import POLARS_GPU, RESOURCE_STAGES, gpu_faults, stage_engine
+from shared.contracts.gpus import RESOURCE_STAGES, gpu_faults, on_cuda, stage_engine
 from shared.contracts.quantities import Cpu, Duration, Memory
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageName
@@ -23,11 +23,12 @@ from shared.domain.errors import Invalid
 from shared.domain.run import RESOURCES
 
 STAGES: tuple[StageName, ...] = get_args(StageName)
-ENGINES = ("default", "polars", POLARS_GPU, "tensorflow", "torch", "jax", "triton", "nvtabular")
+ENGINES = ("default", "polars", "tensorflow", "torch", "jax", "triton", "nvtabular")
 """Keys of `images`; the `default` image serves every engine without its own image, except nvtabular."""
-GpuEngine = Literal["polars-gpu", "nvtabular", "torch", "tensorflow", "jax", "triton"]
-APART = frozenset({"default", POLARS_GPU, "nvtabular", "torch", "jax"})
+GpuEngine = Literal["torch", "tensorflow", "jax", "xgboost", "polars", "triton"]
+APART = frozenset({"default", "nvtabular", "torch", "jax"})
 """Engines that need no image unless a spec uses them."""
+_WITHOUT_DEFAULT = frozenset({"nvtabular", "xgboost"})
 ARTIFACTS = "EYAS_ARTIFACTS_"
 RESERVED = frozenset({"scratch", "tmp", "shm", "cache"})
 
@@ -114,8 +115,10 @@ class JobSettings(Strict):
     namespace: Label = Field(description="Namespace of the Jobs.")
     instance: Label = Field("eyas", description="Name of the platform: several platforms can share a namespace.")
     images: dict[str, str] = Field(description=f"Image by engine: {', '.join(ENGINES)}.")
-    gpu_engines: tuple[GpuEngine, ...] = Field(
-        (), description="Engines whose images have a library for GPUs. Other stages get no GPU; a spec that requests one is rejected."
+    gpu_images: dict[GpuEngine, str] = Field(
+        default_factory=dict,
+        description="Image of stages with GPUs by engine, and of all stages of an engine that `images` lacks. Other stages get no GPU; a "
+        "spec that requests one is rejected.",
     )
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field("IfNotPresent", description="Pull policy of the images.")
     pull_secrets: tuple[Subdomain, ...] = Field((), description="Secrets to pull the images with.")
@@ -144,44 +147,56 @@ class JobSettings(Strict):
 
     @model_validator(mode="after")
     def _check_together(self) -> JobSettings:
-        for engine, image in self.images.items():
+        for engine in self.images:
             if engine not in ENGINES:
                 raise unknown_name("engine", engine, ENGINES)
-            if not image or image != image.strip() or " " in image:
-                raise ValueError(f"images: expected an image name for '{engine}', got {image!r}")
-        missing = [engine for engine in ENGINES if engine not in self.images and engine not in APART]
-        if missing and "default" not in self.images:
+        for field, images in (("images", self.images), ("gpu_images", self.gpu_images)):
+            for engine, image in images.items():
+                if not image or image != image.strip() or " " in image:
+                    raise ValueError(f"{field}: expected an image name for '{engine}', got {image!r}")
+        missing = [engine for engine in ENGINES if engine not in APART and not any(self._images(engine))]
+        if missing:
             raise ValueError(f"images: no image for {', '.join(missing)}; set one, or set 'default'")
-        for engine in self.gpu_engines:
-            if self._image_fault(engine):
-                raise ValueError(f"gpu_engines: '{engine}' has no image; set one in images")
         _once("volumes", [volume.name for volume in self.volumes])
         _once("volumes, mount", [volume.mount for volume in self.volumes])
         _once("environment, secret_variables", [*self.environment, *(variable.name for variable in self.secret_variables)])
         return self
 
-    def image(self, engine: str) -> str:
-        if fault := self._image_fault(engine):
-            raise Invalid(": ".join(fault))
-        return self.images.get(engine) or self.images["default"]
+    def image(self, engine: str, gpus: int = 0) -> str:
+        """Returns the image of an engine's stage with a number of GPUs."""
+        usual, with_gpus = self._images(engine)
+        image = with_gpus if gpus and with_gpus else usual or with_gpus
+        if not image:
+            raise Invalid(": ".join(_image_fault(engine)))
+        return image
 
-    def _image_fault(self, engine: str) -> tuple[str, str] | None:
-        """Returns the spec's field that asks for the engine, and why no image has the engine; None if an image has it."""
-        if engine in self.images or ("default" in self.images and engine not in ("nvtabular", POLARS_GPU)):
-            return None
-        of_etl = {"nvtabular": ("resources.etl.engine", "use polars"), POLARS_GPU: ("resources.etl.gpu", "leave it out")}
-        field, instead = of_etl.get(engine, ("model.framework", "use tensorflow"))
-        return field, f"'{engine}' has no image here: {instead}, or ask the operator for one (images in the values of the chart)"
+    def _images(self, engine: str) -> tuple[str, str]:
+        """Returns the image of an engine without GPUs, and with GPUs; empty if there is none."""
+        default = self.images.get("default", "") if engine not in _WITHOUT_DEFAULT else ""
+        with_gpus: Mapping[str, str] = self.gpu_images
+        return self.images.get(engine, default), with_gpus.get(engine, "")
 
     def faults(self, recommender: RecommenderSpec) -> dict[str, str]:
         """Returns the fields of a spec that no image can satisfy, each with the reason and what to do."""
         engines = {stage_engine(recommender, stage) for stage in RESOURCE_STAGES}
-        faults = dict(fault for engine in engines if (fault := self._image_fault(engine)))
-        return faults or gpu_faults(recommender, self.gpu_engines)
+        faults = dict(_image_fault(engine) for engine in engines if not any(self._images(engine)))
+        if not faults and on_cuda(recommender.model):
+            requested = recommender.resources.train.gpu
+            if not requested and (requested == 0 or self.of("train").gpu != 1):
+                faults["model.params.device"] = "cuda needs a GPU; set resources.train.gpu: 1, or leave it out"
+        return faults or gpu_faults(recommender, self.gpu_images)
 
     def of(self, stage: StageName) -> StageDefaults:
         other: Any = stage if stage in self.stages else RESOURCES.get(stage, stage)
         return self.stages.get(other, StageDefaults())
+
+
+def _image_fault(engine: str) -> tuple[str, str]:
+    """Returns the spec's field that asks for an engine without an image, and what to do."""
+    fields = {"nvtabular": ("resources.etl.engine", "use polars"), "xgboost": ("model.params.device", "leave it out")}
+    field, instead = fields.get(engine, ("model.framework", "use tensorflow"))
+    name = "xgboost with CUDA" if engine == "xgboost" else engine
+    return field, f"'{name}' has no image here: {instead}, or ask the operator for one (images in the values of the chart)"
 
 
 def read_settings(path: Path) -> JobSettings:

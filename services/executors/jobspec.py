@@ -76,7 +76,7 @@ def needs(spec: StageSpec, settings: JobSettings) -> Needs:
     resources: StageResources = spec.recommender.resources.of(spec.stage)
     default: StageDefaults = settings.of(spec.stage)
     gpu = gpus_of(spec.recommender, spec.stage, default.gpu)
-    fault = gpu_fault(spec.recommender, spec.stage, settings.gpu_engines, spec.mode) if gpu else ""
+    fault = gpu_fault(spec.recommender, spec.stage, gpu, settings.gpu_images, spec.mode) if gpu else ""
     return Needs(
         cpu=default.cpu if resources.cpu is None else resources.cpu,
         memory=default.memory if resources.memory is None else resources.memory,
@@ -180,12 +180,9 @@ def _pod(spec: StageSpec, settings: JobSettings, wanted: Needs, limit: int) -> d
 
 def _container(spec: StageSpec, stored: StoredSpec, settings: JobSettings, wanted: Needs, module: str) -> dict[str, Any]:
     amounts = {"cpu": write_cpu(wanted.cpu), "memory": write_memory(wanted.memory)} | ({GPU: str(wanted.gpu)} if wanted.gpu else {})
-    engine = stage_engine(spec.recommender, spec.stage, spec.mode)
     launch = [
         "--module",
         module,
-        "--engine",
-        engine,
         "--artifacts",
         stored.url,
         "--spec",
@@ -195,7 +192,7 @@ def _container(spec: StageSpec, stored: StoredSpec, settings: JobSettings, wante
     ]
     container: dict[str, Any] = {
         "name": CONTAINER,
-        "image": settings.image(engine),
+        "image": settings.image(stage_engine(spec.recommender, spec.stage, spec.mode), wanted.gpu),
         "imagePullPolicy": settings.pull_policy,
         "command": [settings.python, "-P", "-m", "shared.pod", *launch],
         "workingDir": SCRATCH,

@@ -25,7 +25,7 @@ from services.executors.processes import Child, ProcessSpawner
 from services.executors.text import exit_fault, exit_reason, whole_characters
 from shared.contracts.families import FamilyParams, GbmParams
 from shared.contracts.families.trees import TREE_MODULES
-from shared.contracts.gpus import POLARS_GPU, gpu_faults, stage_engine
+from shared.contracts.gpus import gpu_faults, stage_engine
 from shared.contracts.models import Model
 from shared.contracts.spec import RecommenderSpec
 from shared.contracts.stage import StageSpec
@@ -154,7 +154,7 @@ class LocalExecutor:
     def _python(self, spec: StageSpec) -> str:
         """Returns the interpreter of a stage: an engine may have its own environment."""
         engine = stage_engine(spec.recommender, spec.stage, spec.mode)
-        if spec.stage != "etl" or engine in (DEFAULT_ENGINE, POLARS_GPU):
+        if spec.stage != "etl" or engine == DEFAULT_ENGINE:
             return sys.executable
         if fault := _engine_fault(engine, self._engines):
             raise Invalid(f"resources.etl.engine: {fault}")

@@ -70,7 +70,7 @@ def _engines(settings: Settings) -> dict[str, Path]:
 
 def _of_engines() -> dict[str, str]:
     """Returns NVTabular's variables, for the stages that compute features."""
-    return {name: os.environ[name] for name in ("EYAS_DASK", "EYAS_NVTABULAR_DEVICE") if name in os.environ}
+    return {name: os.environ[name] for name in ("EYAS_DASK",) if name in os.environ}
 
 
 def _of_sources(settings: Settings) -> dict[str, str]:
@@ -87,7 +87,9 @@ def images(settings: Settings) -> str:
         return ""
     from services.executors.jobsettings import read_settings
 
-    return " ".join(f"{engine}={image}" for engine, image in sorted(read_settings(settings.jobs_file).images.items()))
+    jobs = read_settings(settings.jobs_file)
+    for_gpus = {f"{engine} with GPUs": image for engine, image in jobs.gpu_images.items()}
+    return " ".join(f"{engine}={image}" for engine, image in sorted((jobs.images | for_gpus).items()))
 
 
 def stage_faults(settings: Settings) -> Callable[[RecommenderSpec], Mapping[str, str]]:

@@ -44,7 +44,7 @@ class EtlResources(StageResources):
     engine: Literal["polars", "nvtabular"] = Field(
         "polars",
         description="Engine of the features; both compute the same state and the same features. `polars` runs on CPUs, or with `gpu` "
-        "by cudf-polars on GPUs. `nvtabular` runs on Dask, on CPUs or GPUs, and needs its own environment or image.",
+        "by cudf-polars on GPUs. `nvtabular` runs on Dask, on CPUs, and needs its own environment or image.",
     )
 
 

@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
     "one node": {"volume": {"hostPath": "/srv/eyas"}},
     "everything": EVERYTHING,
     "all said": {
-        "images": {"registry": "registry.example/team", "tag": "7", "pullSecrets": ["pull"], "pipelinesGpu": "stages-gpu"},
+        "images": {"registry": "registry.example/team", "tag": "7", "pullSecrets": ["pull"], "gpu": {"torch": "stages-gpu"}},
         "identity": {"user": 1_000_650_000, "group": 1_000_650_000},
         "token": {"existingSecret": "first", "key": "value"},
         "database": {"existingSecret": "postgres"},

@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from docs.gpu_requests import PLATFORMS
+from docs.gpu_requests import GPU_IMAGES, PLATFORMS
 from eyas import __version__
 from services.executors.jobspec import MEETING_PORT
 from services.settings import Settings
@@ -79,9 +79,9 @@ def test_the_platform_understands_the_settings_of_its_jobs(case: str, tmp_path: 
     place = "registry.example/team/" if tag == "7" else ""
     stages = f"{place}eyas-pipelines:{tag}"
     wanted = {"polars": stages, "tensorflow": stages, "triton": f"{place}eyas-triton:{tag}"}
-    for_gpus = {"all said": "stages-gpu", "gpu": "eyas-pipelines-gpu"}.get(case)
-    assert settings.images == wanted | (dict.fromkeys(("nvtabular", "torch"), f"{place}{for_gpus}:{tag}") if for_gpus else {})
-    assert settings.gpu_engines == (("nvtabular", "torch") if for_gpus else ())
+    assert settings.images == wanted
+    for_gpus = {"all said": {"torch": "stages-gpu"}, "gpu": GPU_IMAGES}.get(case, {})
+    assert settings.gpu_images == {engine: f"{place}{image}:{tag}" for engine, image in for_gpus.items()}
     assert pods(objects)["eyas-triton"]["containers"][0]["image"] == settings.images["triton"]
     for part in ("eyas-control", "eyas-gateway"):
         assert pods(objects)[part]["containers"][0]["image"] == f"{place}eyas-control:{tag}"
@@ -246,7 +246,7 @@ def test_a_gateway_goes_when_its_successor_answers_and_nodes_have_heard_of_it() 
 
 def test_stages_run_from_the_image_of_their_engine(tmp_path: Path) -> None:
     for images, expected in (
-        ({"pipelinesGpu": "for-gpus"}, "for-gpus"),
+        ({"gpu": {"torch": "for-gpus"}}, "for-gpus"),
         ({"engines": ["polars", "tensorflow", "torch"]}, "eyas-pipelines"),
     ):
         settings = jobs_settings(template(images={"tag": "7", **images}), tmp_path)
@@ -261,19 +261,19 @@ def test_stages_run_from_the_image_of_their_engine(tmp_path: Path) -> None:
         jobs_settings(template(), tmp_path).image("torch")
 
 
-def test_the_image_for_gpus_has_the_engines_that_the_values_name(tmp_path: Path) -> None:
-    settings = jobs_settings(template(images={"pipelinesGpu": "mine", "gpuEngines": ["tensorflow"], "tag": "7"}), tmp_path)
-    assert (settings.gpu_engines, settings.image("tensorflow"), settings.image("polars")) == (("tensorflow",), "mine:7", "eyas-pipelines:7")
+def test_a_stage_with_gpus_runs_from_the_image_that_the_values_name(tmp_path: Path) -> None:
+    settings = jobs_settings(template(images={"gpu": {"tensorflow": "triton"}, "tag": "7"}), tmp_path)
+    assert settings.image("tensorflow", 1) == "triton:7", "a name is a name, also that of a role"
+    assert settings.image("tensorflow") == settings.image("polars", 1) == "eyas-pipelines:7"
 
 
 def test_the_table_of_gpu_requests_is_that_of_the_chart(tmp_path: Path) -> None:
     """The documents say of these two installations which image runs a stage."""
-    with_gpus = {"pipelinesGpu": "eyas-pipelines-gpu", "etlGpu": "eyas-etl-gpu"}
-    for heading, images in (("chart, CPUs", {}), ("chart, `images.pipelinesGpu` and `etlGpu`", with_gpus)):
+    for heading, images in (("chart, CPUs", {}), ("chart, `images.gpu`", {"gpu": GPU_IMAGES})):
         rendered_settings, documented = jobs_settings(template(images={"tag": "7", **images}), tmp_path), PLATFORMS[heading]
         assert documented is not None
         assert rendered_settings.images == {engine: f"{image}:7" for engine, image in documented.images.items()}
-        assert rendered_settings.gpu_engines == documented.gpu_engines
+        assert rendered_settings.gpu_images == {engine: f"{image}:7" for engine, image in documented.gpu_images.items()}
 
 
 def test_passwords_come_by_reference_alone() -> None:

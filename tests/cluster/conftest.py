@@ -106,7 +106,7 @@ class Place:
         value = {
             "namespace": self.namespace,
             "images": {"default": os.environ.get("EYAS_TEST_IMAGE", "localhost/debian-python:3.11")},
-            "gpu_engines": ["tensorflow"],
+            "gpu_images": {"tensorflow": os.environ.get("EYAS_TEST_IMAGE", "localhost/debian-python:3.11")},
             "python": "python3.11",
             "stages": {"etl": {"cpu": "300m", "memory": "192Mi"}},
             "scratch": "64Mi",

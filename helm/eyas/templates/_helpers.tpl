@@ -2,14 +2,14 @@
 {{- if contains "eyas" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-eyas" (.Release.Name | trunc 35 | trimSuffix "-") }}{{ end -}}
 {{- end }}
 
-{{- /* The image of a role: (list $ "control") */ -}}
+{{- /* An image with registry and tag, by its name: (list $ .Values.images.control) */ -}}
 {{- define "eyas.image" -}}
 {{- $ := index . 0 -}}
-{{ with $.Values.images.registry }}{{ . }}/{{ end }}{{ get $.Values.images (index . 1) }}:{{ $.Values.images.tag | default $.Chart.AppVersion }}
+{{ with $.Values.images.registry }}{{ . }}/{{ end }}{{ index . 1 }}:{{ $.Values.images.tag | default $.Chart.AppVersion }}
 {{- end }}
 
-{{- define "eyas.triton" -}}
-{{ ternary "tritonGpu" "triton" (gt (int .Values.triton.gpu) 0) }}
+{{- define "eyas.tritonImage" -}}
+{{ if .Values.triton.gpu }}{{ .Values.images.gpu.triton }}{{ else }}{{ .Values.images.triton }}{{ end }}
 {{- end }}
 
 {{- define "eyas.secret" -}}

@@ -79,7 +79,9 @@ class GbmParams(FamilyParams):
     folds: int = Field(
         4, ge=2, le=20, description="Number of parts of the positives: a training row is described by the positives of the other parts."
     )
-    device: Literal["cpu", "cuda"] = Field("cpu", description="Device of XGBoost; `cuda` needs a build with GPU support.")
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu", description="Device of XGBoost; `cuda` needs XGBoost with CUDA, and in a Job `resources.train.gpu: 1`."
+    )
 
     @property
     def heeds(self) -> frozenset[str]:

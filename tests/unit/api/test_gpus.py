@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from docs.gpu_requests import PLATFORMS, Case, cases, stage_faults
+from services.executors.jobsettings import StageDefaults
 from services.executors.jobspec import StoredSpec, manifest
 from services.executors.local import local_faults
 from shared.contracts.spec import RecommenderSpec
@@ -59,6 +60,20 @@ def test_a_gpu_for_ease_is_refused_in_one_line_that_says_what_could_use_it() -> 
     detail = "resources.train.gpu: 'ease' is computed on the CPU; leave it out, or choose a neural family such as neumf"
     assert answer.json()["detail"] == detail
     assert [error["field"] for error in answer.json()["errors"]] == ["resources.train.gpu"]
+
+
+def test_trees_on_cuda_need_one_gpu_in_a_job() -> None:
+    chart = PLATFORMS["chart, `images.gpu`"]
+    assert chart is not None
+    with_default = chart.model_copy(update={"stages": {"train": StageDefaults(gpu=1)}})
+    cuda = Case("train", "gbm", cuda=True)
+    assert cuda.outcome(with_default, 0) == "eyas-torch-gpu", "the operator's default is a GPU"
+    assert job_of(cuda, cuda.document(0), with_default)["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert "resources.train.gpu`: xgboost computes on one GPU; set gpu: 1" in cuda.outcome(chart, 2)
+    document = cuda.document(1)
+    document["resources"]["train"]["gpu"] = 0
+    answer = applied(World(stage_faults=partial(stage_faults, with_default)), document)
+    assert answer.json()["detail"] == "model.params.device: cuda needs a GPU; set resources.train.gpu: 1, or leave it out"
 
 
 def test_what_is_not_installed_is_refused_before_a_run_starts(monkeypatch: pytest.MonkeyPatch) -> None:

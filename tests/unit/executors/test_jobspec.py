@@ -27,8 +27,8 @@ SETTINGS: dict[str, Any] = {"namespace": "eyas", "images": {"default": "eyas:1"}
 FULL: dict[str, Any] = {
     **SETTINGS,
     "instance": "team-a",
-    "images": {"default": "eyas:1", "tensorflow": "eyas-gpu:1"},
-    "gpu_engines": ["tensorflow", "torch"],
+    "images": {"default": "eyas:1"},
+    "gpu_images": {"tensorflow": "eyas-gpu:1", "torch": "eyas-gpu:1"},
     "pull_secrets": ["registry"],
     "service_account": "eyas-stage",
     "stages": {
@@ -151,17 +151,26 @@ def test_a_job_gets_no_gpu_that_its_stage_cannot_use() -> None:
     assert gpus == dict.fromkeys(MODULES, None) | {"train": "1", "refit": "1"}
     assert {"name": "EYAS_GPUS", "value": "1"} in container_of(made("train", **defaults))["env"]
     assert "EYAS_GPUS" not in {variable["name"] for variable in container_of(made("etl", **defaults))["env"]}
-    assert "nvidia.com/gpu" not in container_of(made(gpu_engines=[]))["resources"]["limits"], "its image has no library for GPUs"
+    assert "nvidia.com/gpu" not in container_of(made(gpu_images={}))["resources"]["limits"], "its engine has no image for GPUs"
 
 
-def test_only_an_engine_with_an_image_can_have_a_library_for_gpus() -> None:
-    with pytest.raises(Invalid, match="gpu_engines: 'nvtabular' has no image; set one in images"):
-        settings(SETTINGS | {"gpu_engines": ["nvtabular"]})
+def test_a_stage_with_gpus_runs_from_the_image_of_its_engine_for_gpus() -> None:
+    used = {stage: container_of(made(stage))["image"] for stage in MODULES}
+    assert used == dict.fromkeys(MODULES, "eyas:1") | {"train": "eyas-gpu:1", "refit": "eyas-gpu:1"}
+    assert container_of(made(resources={"gpu": 0}))["image"] == "eyas:1"
+    without_default = settings(
+        {"namespace": "eyas", "images": dict.fromkeys(("polars", "tensorflow", "triton"), "eyas:1")} | {"gpu_images": {"torch": "gpu:1"}}
+    )
+    assert without_default.image("torch") == "gpu:1", "without GPUs too, because no other image has the engine"
+    with pytest.raises(Invalid, match="gpu_images"):
+        settings(SETTINGS | {"gpu_images": {"nvtabular": "eyas:1"}})
+    with pytest.raises(Invalid, match="gpu_images: expected an image name for 'torch', got ''"):
+        settings(SETTINGS | {"gpu_images": {"torch": ""}})
 
 
 def test_the_image_follows_the_engine() -> None:
     images = {"default": "eyas:1", "polars": "polars:1", "tensorflow": "tf:1", "triton": "triton:1"}
-    found = {stage: container_of(made(stage, images=images))["image"] for stage in MODULES}
+    found = {stage: container_of(made(stage, images=images, gpu_images={}))["image"] for stage in MODULES}
     assert found == {"etl": "polars:1", "train": "tf:1", "evaluate": "tf:1", "refit": "tf:1", "export": "tf:1", "verify": "triton:1"}
     assert container_of(made("etl"))["image"] == "eyas:1"
 
@@ -227,7 +236,7 @@ def test_placement_of_all_stages_and_of_one_add_up() -> None:
 
 def test_the_spec_comes_through_the_artifact_store() -> None:
     assert container_of(made())["command"] == [
-        "python", "-P", "-m", "shared.pod", "--module", "stages.train", "--engine", "tensorflow",
+        "python", "-P", "-m", "shared.pod", "--module", "stages.train",
         "--artifacts", "s3://eyas",
         "--spec", f"{'ab' * 32}:321", "--scratch", "/scratch",
     ]  # fmt: skip
@@ -292,8 +301,8 @@ def test_other_stages_of_such_a_spec_are_one_process() -> None:
 
 
 def test_torch_and_jax_have_the_default_image_unless_they_have_their_own() -> None:
-    assert container_of(several(2))["image"] == "eyas:1"
-    assert container_of(several(2, images={"default": "eyas:1", "torch": "torch:1"}))["image"] == "torch:1"
+    assert container_of(several(2, gpu_images={}))["image"] == "eyas:1"
+    assert container_of(several(2, images={"default": "eyas:1", "torch": "torch:1"}, gpu_images={}))["image"] == "torch:1"
     apart = settings(SETTINGS | {"images": {"polars": "a:1", "tensorflow": "a:1", "triton": "a:1"}})
     for engine in ("torch", "jax"):
         assert settings(SETTINGS).image(engine) == "eyas:1"

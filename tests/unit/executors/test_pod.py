@@ -27,8 +27,8 @@ def launch(tmp_path: Path, store: FsspecArtifacts, monkeypatch: pytest.MonkeyPat
     executed: list[list[str]] = []
     monkeypatch.setattr("os.execv", lambda program, command: executed.append(command))
 
-    def run(spec: str, module: str = "pipelines.stages.etl", engine: str = "polars") -> list[str]:
-        words = ["--module", module, "--engine", engine, "--artifacts", store.url, "--spec", spec, "--scratch", str(tmp_path / "scratch")]
+    def run(spec: str, module: str = "pipelines.stages.etl") -> list[str]:
+        words = ["--module", module, "--artifacts", store.url, "--spec", spec, "--scratch", str(tmp_path / "scratch")]
         monkeypatch.setattr("sys.argv", ["pod", *words])
         pod.main()
         return executed.pop()
@@ -43,16 +43,6 @@ def test_it_becomes_the_stage_in_its_folder(tmp_path: Path, store: FsspecArtifac
     assert launch(f"{file.sha256}:{file.size}") == [sys.executable, "-P", "-m", "pipelines.stages.etl", "--spec", str(spec)]
     assert spec.read_text() == '{"stage": "etl"}'
     assert Path.cwd() == tmp_path / "scratch"
-
-
-def test_an_engine_with_an_environment_of_its_own_runs_there(
-    tmp_path: Path, store: FsspecArtifacts, launch: Launch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EYAS_NVTABULAR_PYTHON", "/opt/eyas-nvtabular/bin/python")
-    (tmp_path / "spec.json").write_text('{"stage": "etl"}')
-    file = store.put(tmp_path / "spec.json")
-    assert launch(f"{file.sha256}:{file.size}", engine="nvtabular")[0] == "/opt/eyas-nvtabular/bin/python"
-    assert launch(f"{file.sha256}:{file.size}", engine="polars")[0] == sys.executable
 
 
 def test_a_missing_or_invalid_spec_is_an_error_in_one_line(launch: Launch) -> None:

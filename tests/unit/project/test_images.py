@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
-ROLES = ("control", "triton", "pipelines", "pipelines-gpu")
+ROLES = ("control", "triton", "pipelines")
+TRAINING = ("pipelines", "torch-gpu", "tensorflow-gpu")
 SHARED = "COPY images/control.lock /tmp/images/\n"
 LAST = "# The project itself comes last"
 
@@ -64,8 +65,8 @@ def test_nobody_runs_as_root(role: str) -> None:
 
 
 def test_what_a_lower_layer_installs_is_not_installed_again_in_another_version() -> None:
-    assert pins("control") < pins("pipelines")
-    assert pins("control") < pins("pipelines-gpu")
+    for lock in TRAINING:
+        assert pins("control") < pins(lock)
 
 
 def test_the_control_side_has_none_of_what_stages_need() -> None:
@@ -85,12 +86,22 @@ def test_the_control_side_has_none_of_what_stages_need() -> None:
     assert names >= {"kubernetes", "psycopg-binary", "nats-py", "redis", "faiss-cpu", "uvicorn"}
 
 
+def test_cuda_comes_with_the_locks_for_gpus_in_the_versions_of_the_cpus() -> None:
+    versions = {lock: dict(pin.split("==") for pin in pins(lock)) for lock in TRAINING}
+    cpu, torch, tensorflow = (versions[lock] for lock in TRAINING)
+    assert tensorflow["tensorflow"] == cpu["tensorflow-cpu"]
+    assert torch["xgboost"] == tensorflow["xgboost"] == cpu["xgboost-cpu"]
+    assert {"nvidia-cudnn-cu13", "fbgemm-gpu", "torchrec", "triton"} < set(torch)
+    assert "nvidia-nccl-cu12" not in torch, "its file is that of nvidia-nccl-cu13"
+    assert {"nvidia-cudnn-cu12", "nvidia-nccl-cu12"} < set(tensorflow)
+
+
 def pins_of_the_tests() -> set[str]:
     """Pins of the lock that the tests run on, for any Python."""
     return {line.split(" ;")[0] for line in (ROOT / "requirements-dev.lock").read_text().splitlines()}
 
 
-@pytest.mark.parametrize("lock", ["control", "pipelines", "pipelines-gpu"])
+@pytest.mark.parametrize("lock", ["control", *TRAINING])
 def test_images_run_what_the_tests_ran(lock: str) -> None:
     names = {pin.split("==")[0] for pin in pins_of_the_tests()}
     assert {pin for pin in pins(lock) if pin.split("==")[0] in names} <= pins_of_the_tests()

@@ -1,4 +1,4 @@
-"""NVTabular session: in this process, on several local processes, or on a Dask cluster.
+"""NVTabular session on CPUs: in this process, on several local processes, or on a Dask cluster.
 
 Temporary files (statistics between tasks) are in a folder that ends with the session; none is published or loaded later. On a cluster all
 workers must see that folder.
@@ -16,15 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
-from shared.contracts.gpus import GPUS
 from shared.domain.errors import Invalid
 
 DASK = "EYAS_DASK"
-DEVICE = "EYAS_NVTABULAR_DEVICE"
 ROWS = 500_000
 """Maximum rows of a partition."""
 
@@ -32,7 +30,6 @@ ROWS = 500_000
 @dataclass(frozen=True)
 class DaskSession:
     folder: Path
-    cpu: bool
     _numbers: count[int] = field(default_factory=count)
 
     def new(self, name: str) -> Path:
@@ -51,33 +48,18 @@ class DaskSession:
         """Opens a dataset with a partition per row group."""
         import nvtabular
 
-        return nvtabular.Dataset(str(path), engine="parquet", row_groups_per_part=1, cpu=self.cpu)
+        return nvtabular.Dataset(str(path), engine="parquet", row_groups_per_part=1, cpu=True)
 
 
 @contextmanager
 def session(parent: Path | None = None) -> Iterator[DaskSession]:
-    cpu = _cpu()
     folder = Path(tempfile.mkdtemp(prefix="nvtabular-", dir=parent)).absolute()
     try:
         with _computing(folder), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # old libraries warn, and cannot be changed here
-            yield DaskSession(folder, cpu)
+            yield DaskSession(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _cpu() -> bool:
-    wanted: Literal["cpu", "gpu"] | str = os.environ.get(DEVICE, "gpu" if GPUS in os.environ else "auto")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from merlin.core.compat import HAS_GPU, cudf
-    there = bool(HAS_GPU and cudf is not None)
-    if wanted not in ("auto", "cpu", "gpu"):
-        raise Invalid(f"{DEVICE} is '{wanted}': expected auto, cpu or gpu")
-    if wanted == "gpu" and not there:
-        requirement = f"resources.etl.gpu is {os.environ[GPUS]}" if GPUS in os.environ else f"{DEVICE} is gpu"
-        raise Invalid(f"{requirement}, but this environment has no {'cuDF' if HAS_GPU else 'GPU'}")
-    return wanted == "cpu" or not there
 
 
 @contextmanager
