@@ -173,8 +173,7 @@ class JobSettings(Strict):
     def _images(self, engine: str) -> tuple[str, str]:
         """Returns the image of an engine without GPUs, and with GPUs; empty if there is none."""
         default = self.images.get("default", "") if engine not in _WITHOUT_DEFAULT else ""
-        with_gpus: Mapping[str, str] = self.gpu_images
-        return self.images.get(engine, default), with_gpus.get(engine, "")
+        return self.images.get(engine, default), next((image for name, image in self.gpu_images.items() if name == engine), "")
 
     def faults(self, recommender: RecommenderSpec) -> dict[str, str]:
         """Returns the fields of a spec that no image can satisfy, each with the reason and what to do."""
