@@ -269,7 +269,8 @@ class TritonTls(Values):
 
     enabled: bool = Field(True, description="Whether TLS is used. Set false only if a service mesh, for example, protects Triton's port.")
     cert_manager: bool = Field(
-        False, description="Whether cert-manager issues and renews the certificates; if not, the chart issues them for ten years."
+        False,
+        description="Whether cert-manager issues and renews the certificates, Dask's too; if not, the chart issues them for ten years.",
     )
     issue: str = Field(
         "1",
@@ -339,6 +340,19 @@ class Jobs(Values):
     settings: dict[str, Any] = Field(
         {},
         description="Other settings of the Jobs (docs/kubernetes.md), with their keys; they override the chart's settings.",
+    )
+
+
+class Dask(Values):
+    """Dask cluster for etl by NVTabular (docs/how-to/nvtabular.md): a scheduler and workers with mutual TLS. They mount the volume."""
+
+    workers: int = Field(0, ge=0, description="Number of worker pods, with one thread each. If 0: no cluster.")
+    image: Repository = Field("eyas-nvtabular", description="Image of scheduler, workers and, if there are workers, of etl by NVTabular.")
+    scheduler: Resources = Field(
+        Resources(requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "1Gi"}), description="Resources of the scheduler."
+    )
+    worker: Resources = Field(
+        Resources(requests={"cpu": "1", "memory": "2Gi"}, limits={"memory": "4Gi"}), description="Resources of each worker."
     )
 
 
@@ -575,6 +589,7 @@ class Chart(Values):
     log: Literal["text", "json"] = Field("text", description="Format of log lines, of stages too: `text`, or one JSON object per line.")
     triton: Triton = Triton()
     jobs: Jobs = Jobs()
+    dask: Dask = Dask()
     priorities: Priorities = Priorities()
     disruption_budgets: Budgets = Budgets()
     spread: Spread = Spread()

@@ -44,7 +44,7 @@ _OTHERS = frozenset(
     _PREFIX + name
     for name in (
         *("URL", "TOKEN", "DEBUG", "SCALE", "CASES", "RANK", "WORLD_SIZE", "MASTER", "MASTER_PORT"),
-        *("DASK", "GPU_MEMORY"),
+        *("DASK", "DASK_FOLDER", "DASK_TLS", "GPU_MEMORY"),
     )
 )
 """Variables of the command line, the benchmarks and the stages."""

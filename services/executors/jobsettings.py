@@ -30,7 +30,7 @@ APART = frozenset({"default", "nvtabular", "torch", "jax"})
 """Engines that need no image unless a spec uses them."""
 _WITHOUT_DEFAULT = frozenset({"nvtabular", "xgboost"})
 ARTIFACTS = "EYAS_ARTIFACTS_"
-RESERVED = frozenset({"scratch", "tmp", "shm", "cache"})
+RESERVED = frozenset({"scratch", "tmp", "shm", "cache", "dask-tls"})
 
 
 def _matches(pattern: str, wanted: str) -> AfterValidator:
@@ -111,6 +111,12 @@ class StageDefaults(Strict):
     tolerations: tuple[Toleration, ...] = Field((), description="Tolerations, added to those of all stages.")
 
 
+class DaskCluster(Strict):
+    scheduler: str = Field(pattern=r"^tls://[^\s/@]+:[0-9]+$", description="Address of the scheduler: tls://HOST:8786.")
+    folder: Folder = Field(description="Folder of a volume that stages and workers mount at the same path.")
+    secret: Subdomain = Field(description="Secret with ca.crt, tls.crt and tls.key for mutual TLS, mounted into these stages only.")
+
+
 class JobSettings(Strict):
     namespace: Label = Field(description="Namespace of the Jobs.")
     instance: Label = Field("eyas", description="Name of the platform: several platforms can share a namespace.")
@@ -141,6 +147,7 @@ class JobSettings(Strict):
     priority_class: Subdomain | None = Field(None, description="PriorityClass of the pods.")
     owner: Owner | None = Field(None, description="Owner of the Jobs: its deletion deletes them.")
     rendezvous: Label | None = Field(None, description="Headless Service of the pods with the label eyas.dev/ranks, where ranks meet.")
+    dask: DaskCluster | None = Field(None, description="Dask cluster for etl by nvtabular.")
     grace: Duration = Field(timedelta(seconds=20), description="Time between SIGTERM and SIGKILL.")
     ttl: Duration = Field(timedelta(days=1), description="Time that an ended Job stays in the cluster; its log is kept longer.")
     longest_wait: Duration = Field(timedelta(days=1), description="Longest wait for a node, after which a Job ends.")

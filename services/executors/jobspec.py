@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.executors.jobsettings import ARTIFACTS, JobSettings, StageDefaults, Volume
+from services.executors.jobsettings import ARTIFACTS, DaskCluster, JobSettings, StageDefaults, Volume
 from shared.contracts import ranks
 from shared.contracts.gpus import GPUS, gpu_fault, gpus_of, stage_engine
 from shared.contracts.quantities import write_cpu, write_memory
@@ -27,6 +27,7 @@ from shared.domain.errors import Invalid
 GPU = "nvidia.com/gpu"
 CONTAINER = "stage"
 SCRATCH, CACHE = "/scratch", "/cache"
+DASK_TLS = "/run/eyas/dask-tls"
 LONGEST_NAME = 57
 """A pod's name is its Job's name and six more characters, and a host name has at most 63 characters."""
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -99,6 +100,8 @@ def manifest(spec: StageSpec, stored: StoredSpec, settings: JobSettings, modules
     module = modules.get(spec.stage)
     if module is None:
         raise Invalid(f"stage '{spec.stage}' has no module here; known stages: {', '.join(sorted(modules))}")
+    if settings.dask is not None and stage_engine(spec.recommender, spec.stage, spec.mode) == "nvtabular":
+        settings = _with_dask(settings, settings.dask)
     name = job_name(spec.attempt)
     wanted = needs(spec, settings)
     limit = math.ceil(spec.recommender.resources.of(spec.stage).timeout.total_seconds())
@@ -120,6 +123,13 @@ def manifest(spec: StageSpec, stored: StoredSpec, settings: JobSettings, modules
     if settings.owner is not None:
         metadata["ownerReferences"] = [settings.owner.model_dump(by_alias=True)]
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job}
+
+
+def _with_dask(settings: JobSettings, dask: DaskCluster) -> JobSettings:
+    """Adds the variables and the certificate of the Dask cluster."""
+    variables = {"EYAS_DASK": dask.scheduler, "EYAS_DASK_FOLDER": dask.folder, "EYAS_DASK_TLS": DASK_TLS}
+    certificate = Volume.model_construct(name="dask-tls", mount=DASK_TLS, secret=dask.secret, read_only=True)
+    return settings.model_copy(update={"environment": variables | settings.environment, "volumes": (*settings.volumes, certificate)})
 
 
 def _ranks(count: int) -> dict[str, Any]:

@@ -70,7 +70,8 @@ def _engines(settings: Settings) -> dict[str, Path]:
 
 def _of_engines() -> dict[str, str]:
     """Returns NVTabular's variables, for the stages that compute features."""
-    return {name: os.environ[name] for name in ("EYAS_DASK",) if name in os.environ}
+    names = ("EYAS_DASK", "EYAS_DASK_FOLDER", "EYAS_DASK_TLS")
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _of_sources(settings: Settings) -> dict[str, str]:

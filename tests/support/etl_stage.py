@@ -8,11 +8,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+from polars.testing import assert_frame_equal
+
 from pipelines.stages.etl import run
 from pipelines.stages.runner import Context
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.spec import RecommenderSpec
-from shared.contracts.stage import StageSpec
+from shared.contracts.stage import Manifest, StageSpec
 from shared.stage_process import Outcome
 
 Etl = Callable[..., Outcome]
@@ -31,3 +34,16 @@ def etl_stage(folder: Path) -> Etl:
         return run(Context(stage, scratch, FsspecArtifacts(url), logging.getLogger("test")))
 
     return execute
+
+
+def assert_same_etl(store: FsspecArtifacts, first: Manifest, second: Manifest, folder: Path) -> None:
+    """All files are equal byte for byte; of the rows with features, the features are."""
+    assert sorted(first.files) == sorted(second.files)
+    rows = ("train.parquet", "holdout.parquet")
+    assert [name for name, file in first.files.items() if file.sha256 != second.files[name].sha256 and name not in rows] == []
+    for name in rows:
+        ours, theirs = (pl.read_parquet(store.fetch(made.files[name], folder / f"{made.attempt}.{name}")) for made in (first, second))
+        assert ours.schema == theirs.schema
+        assert any(column.startswith("f.") for column in ours.columns)
+        assert_frame_equal(ours, theirs, rel_tol=1e-6, abs_tol=0)
+    assert first.facts["cardinalities"] == second.facts["cardinalities"]

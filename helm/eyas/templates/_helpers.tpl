@@ -12,6 +12,10 @@
 {{ if .Values.triton.gpu }}{{ .Values.images.gpu.triton }}{{ else }}{{ .Values.images.triton }}{{ end }}
 {{- end }}
 
+{{- define "eyas.daskAddress" -}}
+tls://{{ include "eyas.name" . }}-dask-scheduler:8786
+{{- end }}
+
 {{- define "eyas.secret" -}}
 {{ .Values.token.existingSecret | default (printf "%s-token" (include "eyas.name" .)) }}
 {{- end }}

@@ -1,20 +1,30 @@
-"""The etl stage by NVTabular, begun as the platform begins it: it publishes what the stage by polars publishes."""
+"""The etl stage by NVTabular, begun as the platform begins it: it publishes what the stage by polars publishes, on a Dask cluster too."""
 
 from __future__ import annotations
 
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 
+from pipelines.features.engines.nvtabular.session import ROWS
 from services.executors.local import LocalExecutor
 from shared.artifacts.store import FsspecArtifacts
 from shared.contracts.stage import Manifest, StageSpec
+from shared.domain.run import Job
+from tests.servers.dask_cluster import DaskCluster
 from tests.servers.platform_process import until
+from tests.servers.triton_certificates import Authority
+from tests.support.etl_stage import assert_same_etl
 from tests.support.nvtabular_process import ROOT, python
 from tests.support.onnx_encoders import WORDS, write_words
-from tests.unit.pipelines.recommender import spec, write
+from tests.unit.pipelines.recommender import ratings, spec, write
 
 FEATURES = [
     {"categorify": ["userId", "movieId", "year"]},
@@ -31,45 +41,114 @@ FEATURES = [
 ]
 
 
+def write_partitions(folder: Path) -> None:
+    """Rows of three partitions."""
+    folder.mkdir()
+    write(folder, ratings(5 * ROWS // 2).with_columns(at=1.6e9 + pl.int_range(pl.len()) * 60.0))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
+    (tmp_path / "dask").mkdir()
+    cluster = DaskCluster(tmp_path / "dask", 2)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@contextmanager
+def platform(folder: Path, **variables: str) -> Iterator[Stages]:
+    executor = LocalExecutor(
+        folder / "work", {"etl": "pipelines.stages.etl"}, {"PYTHONPATH": str(ROOT)} | variables, engines={"nvtabular": python()}
+    )
+    try:
+        yield Stages(executor, FsspecArtifacts(str(folder / "artifacts")), folder / "data")
+    finally:
+        executor.close()
+
+
+@dataclass(frozen=True)
+class Stages:
+    executor: LocalExecutor
+    store: FsspecArtifacts
+    data: Path
+
+    def start(self, engine: str, attempt: str, features: Sequence[Any] = FEATURES) -> None:
+        recommender = spec(self.data, features=features, resources={"etl": {"engine": engine}})
+        roots = (str(self.data),)
+        stage = StageSpec(stage="etl", run=engine, attempt=attempt, recommender=recommender, data_roots=roots, artifacts=self.store.url)
+        self.executor.start(stage)
+
+    def job(self, attempt: str) -> Job:
+        job = self.executor.observe(attempt)
+        assert job is not None
+        return job
+
+    def ended(self, attempt: str) -> Job:
+        return until("etl has ended", lambda: job if (job := self.job(attempt)).phase != "running" else None, 240)
+
+    def manifest(self, attempt: str) -> Manifest:
+        assert self.ended(attempt).phase == "succeeded", self.executor.log(attempt)[0]
+        found = self.store.manifest(attempt)
+        assert found is not None
+        return found
+
+
 @pytest.mark.requirement("C-10", "G-30")
 def test_etl_publishes_the_same_whichever_engine_the_spec_chooses(tmp_path: Path) -> None:
-    interpreter = python()
     (tmp_path / "data").mkdir()
     write(tmp_path / "data")
     write_words(tmp_path / "data" / "words.onnx")
-    store = FsspecArtifacts(str(tmp_path / "artifacts"))
-    executor = LocalExecutor(
-        tmp_path / "work", {"etl": "pipelines.stages.etl"}, {"PYTHONPATH": str(ROOT)}, engines={"nvtabular": interpreter}
-    )
-    try:
-        found = {engine: _run(executor, store, tmp_path / "data", engine) for engine in ("polars", "nvtabular")}
-    finally:
-        executor.close()
-    ours, theirs = found["polars"], found["nvtabular"]
-    assert sorted(ours.files) == sorted(theirs.files)
-    unlike = [name for name in ours.files if ours.files[name].sha256 != theirs.files[name].sha256]
-    assert set(unlike) <= {"train.parquet", "holdout.parquet"}  # of these the rows alone have to be equal
-    for name in ("train.parquet", "holdout.parquet"):
-        rows = {engine: pl.read_parquet(store.fetch(one.files[name], tmp_path / f"{engine}.{name}")) for engine, one in found.items()}
-        assert rows["polars"].schema == rows["nvtabular"].schema
-        assert any(column.startswith("f.") for column in rows["polars"].columns)
-        assert_frame_equal(rows["polars"], rows["nvtabular"], rel_tol=1e-6, abs_tol=0)
-    assert ours.facts["cardinalities"] == theirs.facts["cardinalities"]
+    with platform(tmp_path) as stages:
+        for engine in ("polars", "nvtabular"):
+            stages.start(engine, f"{engine}-etl-1")
+            stages.ended(f"{engine}-etl-1")
+        assert_same_etl(stages.store, stages.manifest("polars-etl-1"), stages.manifest("nvtabular-etl-1"), tmp_path)
 
 
-def _run(executor: LocalExecutor, store: FsspecArtifacts, data: Path, engine: str) -> Manifest:
-    attempt = f"{engine}-etl-1"
-    recommender = spec(data, features=FEATURES, resources={"etl": {"engine": engine}})
-    stage = StageSpec(stage="etl", run=engine, attempt=attempt, recommender=recommender, data_roots=(str(data),), artifacts=store.url)
-    executor.start(stage)
+@pytest.mark.requirement("C-10")
+@pytest.mark.timeout(600)
+def test_a_killed_worker_of_a_dask_cluster_changes_nothing(tmp_path: Path, cluster: DaskCluster) -> None:
+    write_partitions(tmp_path / "data")
+    with platform(tmp_path, **cluster.variables) as stages:
+        stages.start("polars", "polars-etl-1", FEATURES[:-1])
+        ours = stages.manifest("polars-etl-1")
+        stages.start("nvtabular", "nvtabular-etl-1", FEATURES[:-1])
+        until("the workers are at work", lambda: [file for folder in cluster.sessions for file in folder.glob("counts-*/*")], 120)
+        cluster.workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(15)  # longer than the other worker needs for its own tasks
+        assert stages.job("nvtabular-etl-1").phase == "running", "the stopped worker had no task"
+        cluster.workers[0].kill()
+        assert_same_etl(stages.store, ours, stages.manifest("nvtabular-etl-1"), tmp_path)
+        assert cluster.sessions == []
 
-    def ended() -> bool:
-        job = executor.observe(attempt)
-        assert job is not None
-        assert job.phase in ("running", "succeeded"), (job, executor.log(attempt)[0])
-        return job.phase == "succeeded"
 
-    until("etl has ended", ended, 120)
-    found = store.manifest(attempt)
-    assert found is not None
-    return found
+@pytest.mark.requirement("C-10")
+@pytest.mark.parametrize("moment", ["at work", "between"])
+def test_a_stage_whose_scheduler_is_lost_ends_with_the_reason(tmp_path: Path, cluster: DaskCluster, moment: str) -> None:
+    write_partitions(tmp_path / "data")
+    with platform(tmp_path, **cluster.variables) as stages:
+        stages.start("nvtabular", "nvtabular-etl-1", FEATURES[:-1])
+        pattern = "counts-*/*" if moment == "at work" else "*"
+        until("the stage has begun", lambda: [file for folder in cluster.sessions for file in folder.glob(pattern)], 120)
+        cluster.scheduler.kill()
+        job = stages.ended("nvtabular-etl-1")
+        assert (job.phase, job.fault) == ("failed", "crash")
+        assert f"EYAS_DASK is {cluster.variables['EYAS_DASK']}: the Dask cluster lost its scheduler" in job.reason
+        assert "Traceback" not in stages.executor.log("nvtabular-etl-1")[0]
+        assert cluster.sessions == []
+
+
+@pytest.mark.requirement("C-10")
+def test_a_cluster_admits_only_its_own_certificate(tmp_path: Path, cluster: DaskCluster) -> None:
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data")
+    stranger = Authority.create(tmp_path / "stranger").issue("dask").folder
+    without = {"EYAS_DASK_TLS": str(tmp_path)}, f"{tmp_path}/tls.key: cannot be read"
+    for variables, reason in (({"EYAS_DASK_TLS": str(stranger)}, "no Dask scheduler answers there"), without):
+        with platform(tmp_path, **cluster.variables | variables) as stages:
+            attempt = f"nvtabular-etl-{len(variables['EYAS_DASK_TLS'])}"
+            stages.start("nvtabular", attempt)
+            assert stages.ended(attempt).phase == "failed"
+            assert reason in stages.executor.log(attempt)[0]

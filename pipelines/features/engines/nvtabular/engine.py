@@ -127,4 +127,5 @@ def _write(part: Any, path: str, columns: dict[str, int | None]) -> None:
             arrays = [part[part_name].to_numpy() for part_name in parts(name, width)]
             flat = pa.array(np.stack(arrays, axis=1).ravel())
             table = table.append_column(name, pa.FixedSizeListArray.from_arrays(flat, width))
-    pq.write_table(table, path, compression="lz4")
+    pq.write_table(table, f"{path}.part", compression="lz4")
+    Path(f"{path}.part").replace(path)  # a worker that was taken for dead may write the file again
