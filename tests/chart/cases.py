@@ -22,6 +22,7 @@ EVERYTHING: dict[str, Any] = {
     "nats": {"enabled": True},
     "objects": {"enabled": True, "bucket": "films"},
     "volume": {"storageClass": "shared"},
+    "dask": {"workers": 2},
     "backup": {"schedule": "0 3 * * *", "existingClaim": "backups"},
     "monitoring": {
         "monitors": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -54,6 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
         "data": {"roots": ["s3://lake/films", "s3://pond"], "existingSecret": "s3", "databases": "shops"},
         "families": ["acme.fading", "acme.others"],
         "volume": {"existingClaim": "mine"},
+        "dask": {"workers": 3, "image": "nvtabular-stages"},
         "backup": {"schedule": "@daily", "bucket": "s3://safe/eyas", "keep": 30},
         "control": {"replicas": 3, "imageHosts": ["a.example", "b.example"]},
         "gateway": {"replicas": 2},

@@ -34,7 +34,7 @@ def test_helm_finds_nothing_wrong() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_every_kubernetes_understands_every_object(case: str, subtests: pytest.Subtests) -> None:
     objects = template(**CASES[case])
-    assert len(kinds(objects, "Deployment")) == 3
+    assert len(kinds(objects, "Deployment")) == (5 if "dask" in CASES[case] else 3)
     for one in objects:
         with subtests.test(kind=one["kind"], name=one["metadata"]["name"]):
             if crds.is_custom(one):
@@ -79,6 +79,8 @@ def test_the_platform_understands_the_settings_of_its_jobs(case: str, tmp_path: 
     place = "registry.example/team/" if tag == "7" else ""
     stages = f"{place}eyas-pipelines:{tag}"
     wanted = {"polars": stages, "tensorflow": stages, "triton": f"{place}eyas-triton:{tag}"}
+    dask = CASES[case].get("dask")
+    wanted |= {"nvtabular": f"{place}{dask.get('image', 'eyas-nvtabular')}:{tag}"} if dask else {}
     assert settings.images == wanted
     for_gpus = {"all said": {"torch": "stages-gpu"}, "gpu": GPU_IMAGES}.get(case, {})
     assert settings.gpu_images == {engine: f"{place}{image}:{tag}" for engine, image in for_gpus.items()}
@@ -208,7 +210,8 @@ def test_connections_to_triton_are_mutual_tls(case: str, tmp_path: Path) -> None
     assert mounted == {"eyas-control": "eyas-triton-client", "eyas-gateway": "eyas-triton-client", "eyas-triton": "eyas-triton-server"}
     if case == "everything":
         issued = {one["spec"]["secretName"]: one["spec"].get("dnsNames") for one in kinds(objects, "Certificate").values()}
-        assert issued == {"eyas-triton-ca": None, "eyas-triton-server": [SERVER_NAME], "eyas-triton-client": ["eyas-client"]}
+        of_dask = {"eyas-dask-ca": None, "eyas-dask-tls": ["eyas-dask"]}
+        assert issued == {"eyas-triton-ca": None, "eyas-triton-server": [SERVER_NAME], "eyas-triton-client": ["eyas-client"]} | of_dask
         return
     for part, names in (("server", [SERVER_NAME]), ("client", ["eyas-client"])):
         secret = kinds(objects, "Secret")[f"eyas-triton-{part}"]["data"]
@@ -228,6 +231,30 @@ def test_without_tls_a_triton_says_so_and_nothing_mounts_certificates() -> None:
     assert "--plaintext" in pods(objects)["eyas-triton"]["containers"][0]["args"]
     assert "tls" not in str(pods(objects))
     assert {name for name in kinds(objects, "Secret") if "triton" in name} == {"eyas-triton"}
+
+
+@pytest.mark.requirement("C-07", "C-10")
+@pytest.mark.parametrize("case", CASES)
+def test_a_dask_cluster_and_etl_by_nvtabular_alone_have_its_certificate(case: str, tmp_path: Path) -> None:
+    objects = template(**CASES[case])
+    settings = jobs_settings(objects, tmp_path)
+    found = {name: pod for name, pod in pods(objects).items() if "dask" in name}
+    holders = {name for name, pod in workloads(objects).items() if "eyas-dask-" in str(pod["spec"].get("volumes"))}
+    if "dask" not in CASES[case]:
+        assert (found, holders, settings.dask) == ({}, set(), None)
+        return
+    assert found.keys() == holders == {"eyas-dask-scheduler", "eyas-dask-worker"}
+    assert settings.dask is not None
+    for pod in found.values():
+        (container,) = pod["containers"]
+        assert container["image"] == settings.images["nvtabular"]
+        (mount,) = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == "state"]
+        assert settings.dask.folder.startswith(f"{mount}/")
+        assert {"--tls-ca-file=/run/eyas/dask-tls/ca.crt", "--dashboard-address=:8787"} <= set(container["args"])
+    assert settings.dask.scheduler == found["eyas-dask-worker"]["containers"][0]["args"][1] == "tls://eyas-dask-scheduler:8786"
+    assert "dask" not in str(stage(settings)["spec"]), "a training has no access"
+    secret = kinds(objects, "Secret" if case != "everything" else "Certificate")[settings.dask.secret]
+    assert "ca.crt" in secret["data"] if case != "everything" else secret["spec"]["issuerRef"]["name"] == "eyas-dask-ca"
 
 
 def test_a_gateway_goes_when_its_successor_answers_and_nodes_have_heard_of_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.chart.cases import CASES, jobs_settings, kinds, stage, workloads
 from tests.chart.helm import CHART, template
 
-PORTS = (53, 443, 1234, 4222, 5432, 6379, 6443, 8001, 8002, 8003, 8080, 8222, 9000, 9090, 29500)
+PORTS = (53, 443, 1234, 4222, 5432, 6379, 6443, 8001, 8002, 8003, 8080, 8222, 8786, 8787, 9000, 9090, 29500)
 DNS = {"k8s-app": "kube-dns"}
 PROMETHEUS = {"app.kubernetes.io/name": "prometheus"}
 STRANGER = {"app": "shop"}
@@ -81,6 +81,11 @@ ALWAYS = {
     *(("rank", "rank", port) for port in PORTS),
     *anywhere("control", 443, 6443),
 }
+DASK = {
+    *((part, "dns", 53) for part in ("dask-scheduler", "dask-worker")),
+    *((part, "dask-scheduler", 8786) for part in ("stage", "rank", "dask-worker")),
+    *((part, "dask-worker", 8786) for part in ("dask-scheduler", "dask-worker")),
+}
 
 
 @pytest.mark.requirement("C-07")
@@ -91,6 +96,7 @@ ALWAYS = {
         (
             "everything",
             {
+                *DASK,
                 *((part, "dns", 53) for part in ("migrate", "backup")),
                 *((part, "postgresql", 5432) for part in ("control", "gateway", "migrate", "backup")),
                 *((part, "nats", 4222) for part in ("control", "gateway")),
@@ -100,6 +106,7 @@ ALWAYS = {
         (
             "all said",
             {
+                *DASK,
                 *((part, "dns", 53) for part in ("migrate", "backup")),
                 *anywhere("backup", 443, 5432, 9000),
                 *anywhere("control", 443, 4222, 5432, 6379, 9000),

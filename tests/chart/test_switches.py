@@ -62,7 +62,9 @@ def test_a_cluster_without_a_kind_is_told_which_switch(given: dict[str, Any], sa
 @pytest.mark.requirement("C-07")
 def test_one_of_several_may_be_taken_away_at_a_time() -> None:
     objects = template(**EVERYTHING)
-    labels = {name: one["spec"]["template"]["metadata"]["labels"] for name, one in kinds(objects, "Deployment").items()}
+    labels = {
+        name: one["spec"]["template"]["metadata"]["labels"] for name, one in kinds(objects, "Deployment").items() if "dask" not in name
+    }
     budgets = kinds(objects, "PodDisruptionBudget")
     assert budgets.keys() == labels.keys()
     for name, one in budgets.items():
@@ -77,7 +79,7 @@ def test_replicas_are_spread() -> None:
         (EVERYTHING, EVERYTHING["spread"]["over"], "DoNotSchedule"),
     ):
         objects = template(**given)
-        for one in kinds(objects, "Deployment").values():
+        for one in (one for name, one in kinds(objects, "Deployment").items() if "dask" not in name):
             constraints = one["spec"]["template"]["spec"]["topologySpreadConstraints"]
             assert [each["topologyKey"] for each in constraints] == over
             for each in constraints:
@@ -109,7 +111,9 @@ def test_stages_give_way_and_have_a_quota(tmp_path: Path) -> None:
     assert stages["preemptionPolicy"] == "Never"
     job = stage(jobs_settings(objects, tmp_path))
     assert job["spec"]["template"]["spec"]["priorityClassName"] == "there-eyas-stages"
-    assert {pod["priorityClassName"] for pod in pods(objects).values()} == {"there-eyas-serving"}
+    used = {name: pod["priorityClassName"] for name, pod in pods(objects).items()}
+    assert {used.pop(f"eyas-dask-{part}") for part in ("scheduler", "worker")} == {"there-eyas-stages"}
+    assert set(used.values()) == {"there-eyas-serving"}
     quota = kinds(objects, "ResourceQuota")["eyas-stages"]["spec"]
     assert quota["hard"] == {"requests.cpu": "64", "requests.nvidia.com/gpu": "4"}
     assert quota["scopeSelector"]["matchExpressions"] == [{"scopeName": "PriorityClass", "operator": "In", "values": ["there-eyas-stages"]}]

@@ -75,6 +75,15 @@ def need_a_cluster() -> None:
         pytest.skip(MISSING, allow_module_level=True)
 
 
+def wanted(name: str, how: str) -> str:
+    found = os.environ.get(name, "")
+    if not found:
+        if os.environ.get("EYAS_TEST_CLUSTER"):
+            pytest.fail(f"{name} isn't set: {how}")
+        pytest.skip(f"{name} isn't set: {how}")
+    return found
+
+
 class Place:
     """A namespace, executors of it, and stages that do what a test needs: an executor suite's bench."""
 

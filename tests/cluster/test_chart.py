@@ -37,6 +37,7 @@ from services.wiring.backup import restore
 from shared.artifacts import FsspecArtifacts
 from shared.testing.threads import Threads
 from tests.cluster import objects
+from tests.cluster.conftest import wanted
 from tests.cluster.objects import Right
 from tests.cluster.traffic import Traffic
 from tests.servers.platform_process import checked, until
@@ -53,15 +54,6 @@ NEWER = (
 CHART = os.environ.get("EYAS_TEST_CHART", str(ROOT / "helm/eyas")).split()
 TOKEN = "/var/run/secrets/kubernetes.io"
 SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
-
-
-def wanted(name: str, how: str) -> str:
-    found = os.environ.get(name, "")
-    if not found:
-        if os.environ.get("EYAS_TEST_CLUSTER"):
-            pytest.fail(f"{name} isn't set: {how}")
-        pytest.skip(f"{name} isn't set: {how}")
-    return found
 
 
 class Release:

@@ -121,6 +121,11 @@ topologySpreadConstraints:
   {{- end }}
 {{- end }}
 {{- end }}
+{{- if eq (index . 1) "dask" }}
+{{- with include "eyas.priority" (list $ "stages") }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
 {{- with $.Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}

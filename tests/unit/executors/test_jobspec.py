@@ -182,6 +182,22 @@ def test_nvtabular_has_an_image_of_its_own_and_nothing_else_stands_for_it() -> N
         made("etl", resources=wanted, images={"default": "eyas:1"})
 
 
+@pytest.mark.requirement("C-10")
+def test_a_dask_cluster_is_for_etl_by_nvtabular() -> None:
+    dask = {"scheduler": "tls://dask:8786", "folder": "/data/dask", "secret": "dask-tls"}
+    images = {"default": "eyas:1", "nvtabular": "nvt:1"}
+    job = made("etl", resources={"engine": "nvtabular"}, images=images, dask=dask)
+    variables = {one["name"]: one["value"] for one in container_of(job)["env"] if one["name"].startswith("EYAS_DASK")}
+    tls = "/run/eyas/dask-tls"
+    assert variables == {"EYAS_DASK": "tls://dask:8786", "EYAS_DASK_FOLDER": "/data/dask", "EYAS_DASK_TLS": tls}
+    assert {"name": "dask-tls", "secret": {"secretName": "dask-tls", "defaultMode": 0o440}} in pod_of(job)["volumes"]
+    assert {"name": "dask-tls", "mountPath": tls, "readOnly": True} in container_of(job)["volumeMounts"]
+    for other in (made("etl", images=images, dask=dask), made("train", images=images, dask=dask)):
+        assert "dask" not in str(other)
+    with pytest.raises(Invalid, match="dask.scheduler"):
+        settings(SETTINGS | {"dask": dask | {"scheduler": "tcp://dask:8786"}})
+
+
 @pytest.mark.parametrize("value", [SETTINGS, FULL], ids=["least", "full"])
 def test_pods_are_as_restricted_as_kubernetes_knows(value: dict[str, Any]) -> None:
     pod = pod_of(made(value=value))
