@@ -37,7 +37,7 @@ def etl_stage(folder: Path) -> Etl:
 
 
 def assert_same_etl(store: FsspecArtifacts, first: Manifest, second: Manifest, folder: Path) -> None:
-    """All files are equal byte for byte but tables of many rows, which polars writes in parts of any length: of those the rows are equal."""
+    """Files are equal byte for byte, state among them. Tables of many rows, which polars writes in parts of any length, have equal rows."""
     assert sorted(first.files) == sorted(second.files)
     unlike = {name for name, file in first.files.items() if file.sha256 != second.files[name].sha256}
     assert unlike <= {"train.parquet", "holdout.parquet", "history.parquet", "firsts.parquet"}, unlike

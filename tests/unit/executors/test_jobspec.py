@@ -194,7 +194,7 @@ def test_a_dask_cluster_is_for_etl_by_nvtabular() -> None:
     assert {"name": "dask-tls", "mountPath": tls, "readOnly": True} in container_of(job)["volumeMounts"]
     for other in (made("etl", images=images, dask=dask), made("train", images=images, dask=dask)):
         assert "dask" not in str(other)
-    with pytest.raises(Invalid, match="dask.scheduler"):
+    with pytest.raises(Invalid, match=r"dask\.scheduler"):
         settings(SETTINGS | {"dask": dask | {"scheduler": "tcp://dask:8786"}})
 
 
