@@ -22,7 +22,7 @@ from shared.domain.errors import Damaged, NotFound
 from shared.domain.run import RESOURCES
 from shared.stage_process import Attempt, Outcome
 
-LIBRARIES = ("polars", "numpy", "keras", "tensorflow-cpu", "onnx", "onnxruntime", "scipy", "torch", "jax")
+LIBRARIES = ("polars", "numpy", "keras", "tensorflow", "tensorflow-cpu", "onnx", "onnxruntime", "scipy", "torch", "jax")
 
 
 @dataclass(frozen=True)

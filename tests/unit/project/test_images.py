@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.tools.locks import locks
+
 ROOT = Path(__file__).parents[3]
 ROLES = ("control", "triton", "pipelines")
 TRAINING = ("pipelines", "torch-gpu", "tensorflow-gpu")
@@ -105,6 +107,11 @@ def pins_of_the_tests() -> set[str]:
 def test_images_run_what_the_tests_ran(lock: str) -> None:
     names = {pin.split("==")[0] for pin in pins_of_the_tests()}
     assert {pin for pin in pins(lock) if pin.split("==")[0] in names} <= pins_of_the_tests()
+
+
+def test_every_lock_is_checked_against_the_package_index() -> None:
+    files = [path for pattern in ("*.lock", "images/*.lock", "services/**/*.lock") for path in ROOT.glob(pattern)]
+    assert {lock for lock, _ in locks()} == {str(path.relative_to(ROOT)) for path in files} - {"uv.lock"}
 
 
 def test_the_demos_lock_is_a_part_of_the_tests_lock() -> None:

@@ -168,6 +168,10 @@ def test_a_gpu_takes_a_build_that_knows_it(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(xgboost, "build_info", lambda: {"USE_CUDA": False})
     with pytest.raises(Invalid, match="built without CUDA: leave device out, or use an image with 'xgboost'"):
         trained(tmp_path, device="cuda")
+    monkeypatch.setattr("pipelines.models.trees.by_xgboost.gpu_sizes", list)
+    monkeypatch.setattr(xgboost, "build_info", lambda: {"USE_CUDA": True})
+    with pytest.raises(Invalid, match="cuda needs a GPU, and nvidia-smi finds none here: leave device out"):
+        trained(tmp_path, device="cuda")
 
 
 WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
