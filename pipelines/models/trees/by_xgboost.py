@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.models.runtime import gpu_sizes
 from pipelines.models.trees.ensemble import Floats, Trees, trees_from
 from pipelines.models.trees.growing import THREADS, Parts, columns_of, depth_of, library
 from shared.contracts.families import GbmParams
@@ -96,8 +97,12 @@ def settings(params: GbmParams, seed: int) -> dict[str, Any]:
 
 
 def check_device(params: GbmParams, build: dict[str, Any]) -> None:
-    if params.device == "cuda" and not build.get("USE_CUDA"):
+    if params.device != "cuda":
+        return
+    if not build.get("USE_CUDA"):
         raise Invalid("model.params.device: this XGBoost was built without CUDA: leave device out, or use an image with 'xgboost'")
+    if not gpu_sizes():  # XGBoost would continue on the CPU
+        raise Invalid("model.params.device: cuda needs a GPU, and nvidia-smi finds none here: leave device out")
 
 
 def quiet(xgboost: Any) -> None:
