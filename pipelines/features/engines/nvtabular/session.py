@@ -103,9 +103,9 @@ def _computing(folder: Path) -> Iterator[None]:
         raise Unavailable(f"{DASK} is {where}: no Dask scheduler answers there ({error})") from None
     client.run = partial(client.run, on_error="ignore")  # NVTabular clears caches by it: of a worker that dies, nothing is left to clear
     with client:
-        if not where.isdecimal():
-            _check_workers(client, where, folder)
         try:
+            if not where.isdecimal():
+                _check_workers(client, where, folder)
             yield
         except Exception as error:
             if client.status == "running" and not isinstance(error, CancelledError | comm.CommClosedError | KilledWorker):
