@@ -244,8 +244,11 @@ bench-train: setup-dev setup-torch setup-jax ## training steps of the neural fam
 bench-criteo: setup-dev ## dlrm, wide_deep, mlp and XGBoost on Criteo-shaped clicks, compared with the best possible result
 	@$(BIN)/python -m benchmarks.criteo
 
-bench-gpu: setup-dev setup-torch ## NeuMF on ml-20m-shaped data on torch's GPU, with rows and negatives on the GPU
-	@$(BIN)/python -m benchmarks.gpu
+bench-gpu: setup-dev setup-torch ## all measurements that need a GPU (docs/benchmarks/gpu.md): training, several ranks, etl, serving (EYAS_TRITON_SERVER=/opt/tritonserver)
+	@$(BIN)/python -m benchmarks.gpu && $(BIN)/python -m benchmarks.gpu --protocol && $(BIN)/python -m benchmarks.ranks
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target var/polars-gpu --no-deps -r images/etl-gpu.lock
+	@$(BIN)/python -m benchmarks.etl --grown 0 --only "eyas: polars" "eyas: polars on a GPU" "polars by hand"
+	@EYAS_GPUS=1 $(BIN)/python -m benchmarks.gpu_serving
 
 bench-incremental: setup-dev ## features fitted on each day's new data, compared with a fit on all data
 	@$(BIN)/python -m benchmarks.incremental

@@ -27,7 +27,7 @@ from benchmarks.tables import rows_of_runs, with_ratios
 
 PEERS = Path(__file__).parent / "peers"
 NVTABULAR = Path(".venv-nvtabular/bin/python").absolute()
-OLDER_POLARS = Path("var/polars").absolute()
+OLDER_POLARS, CUDF_POLARS = Path("var/polars").absolute(), Path("var/polars-gpu").absolute()
 WORKERS = "2"
 """Of Dask: it is faster so than in one process."""
 RENAMED = {"TE_movieId_label": "movieId_te", "timestamp_difference_lag_1": "timestamp_lag"}
@@ -44,6 +44,8 @@ class Contender:
     """Measured once on the grown number of rows."""
     packages: Path | None = None
     """Folder with packages in place of those of the environment."""
+    gpu: bool = False
+    """Whether it needs a GPU; then it runs only if it is named."""
 
 
 def _nvtabular(*arguments: str) -> list[str]:
@@ -57,6 +59,9 @@ CONTENDERS = {
     for contender in (
         Contender("eyas: polars", lambda: [sys.executable, "-m", "benchmarks.etl_eyas", "polars"]),
         Contender("eyas: polars of etl-gpu.lock", lambda: [sys.executable, "-m", "benchmarks.etl_eyas", "polars"], packages=OLDER_POLARS),
+        Contender(
+            "eyas: polars on a GPU", lambda: [sys.executable, "-m", "benchmarks.etl_eyas", "polars-gpu"], packages=CUDF_POLARS, gpu=True
+        ),
         Contender("polars by hand", lambda: [sys.executable, str(PEERS / "etl_polars.py")]),
         Contender("duckdb", lambda: [str(environment("duckdb", "duckdb==1.4.5")), str(PEERS / "etl_duckdb.py")]),
         Contender("eyas: nvtabular", lambda: _nvtabular("-m", "benchmarks.etl_eyas", "nvtabular"), slow=True),
@@ -72,9 +77,9 @@ def etl(
     rows: int = 4_000_000,
     grown: Annotated[int, "0: not measured"] = 16_000_000,
     runs: int = 3,
-    only: Annotated[list[str] | None, "all by default", tuple(CONTENDERS)] = None,
+    only: Annotated[list[str] | None, "all by default that need no GPU", tuple(CONTENDERS)] = None,
 ) -> Iterator[Outcome]:
-    names = only or list(CONTENDERS)
+    names = only or [name for name, contender in CONTENDERS.items() if not contender.gpu]
     with scratch(on_disk=True) as folder:
         table = list(measure(names, folder, rows, runs))
         yield from table
@@ -100,7 +105,7 @@ def measure(names: Iterable[str], folder: Path, count: int, runs: int, once: Ite
         shutil.rmtree(output, ignore_errors=True)
         output.mkdir()
         if contender.packages is not None and not contender.packages.exists():
-            raise SystemExit(f"{contender.packages} is missing: make test-polars")
+            raise SystemExit(f"{contender.packages} is missing: make {'bench-gpu' if contender.gpu else 'test-polars'}")
         path = ROOT if contender.packages is None else f"{contender.packages}:{ROOT}"
         used = watched([*contender.command(), str(rows), str(output), *contender.arguments], EYAS_DASK=WORKERS, PYTHONPATH=path)
         measured[name].append({"throughput": count / used.document["seconds"], "peak memory": max(used.peak, used.family)})

@@ -49,8 +49,10 @@ def fit(
 
 
 def main() -> None:
-    resources, source, folder = EtlResources(engine=sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-    with engine(resources, folder, logging.getLogger("etl")) as chosen:
+    name, source, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    gpu = name == "polars-gpu"
+    resources = EtlResources(engine="polars", gpu=1) if gpu else EtlResources.model_validate({"engine": name})
+    with engine(resources, folder, logging.getLogger("etl"), has_gpu=gpu) as chosen:
         began = time.monotonic()
         ratings = pl.scan_parquet(source)
         count = ratings.select(pl.len()).collect().item()

@@ -64,7 +64,7 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
     try:
         triton.start()
         if signature.steps and not triton.gpu:
-            log.warning("serve.device: this Triton has no GPU, the version is examined on the CPU")
+            log.warning("device: no GPU, the version is examined on the CPU")
         server = TritonServer(triton, repository_of(triton, store), timeout=_TIMEOUT)
         try:
             info, before = server.info(), triton.memory()

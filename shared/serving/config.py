@@ -123,11 +123,11 @@ def model_config(name: str, signature: Signature, versions: Iterable[int]) -> Mo
 
 def server_configs(name: str, signature: Signature, versions: Iterable[int], gpu: bool) -> dict[str, str]:
     """Returns the text of each model's config.pbtxt on a server with or without a GPU; the unit's own comes last."""
-    whole = model_config(name, signature, versions)
+    unit = model_config(name, signature, versions)
     if not gpu or not signature.steps:
-        return {name: whole.text()}
-    steps = [_step_config(name, step, signature, whole.versions) for step in signature.steps]
-    return {config.name: config.text() for config in steps} | {name: _ensemble(whole, signature)}
+        return {name: unit.text()}
+    steps = [_step_config(name, step, signature, unit.versions) for step in signature.steps]
+    return {config.name: config.text() for config in steps} | {name: _ensemble(unit, signature)}
 
 
 def step_model(name: str, step: Step) -> str:
@@ -151,13 +151,13 @@ def _step_config(name: str, step: Step, signature: Signature, versions: tuple[in
     )
 
 
-def _ensemble(whole: ModelConfig, signature: Signature) -> str:
-    (version,) = whole.versions
-    score, *features = [_message(tensor, False) for tensor in whole.outputs]
+def _ensemble(unit: ModelConfig, signature: Signature) -> str:
+    (version,) = unit.versions
+    score, *features = [_message(tensor, False) for tensor in unit.outputs]
     inside: Message = {"reshape": {"shape": [-1, 1]}} if signature.steps[-1].batches else {}
     steps: list[Message] = [
         {
-            "model_name": step_model(whole.name, step),
+            "model_name": step_model(unit.name, step),
             "model_version": version,
             "input_map": [{"key": tensor.name, "value": tensor.tensor} for tensor in step.inputs],
             "output_map": [{"key": tensor.name, "value": tensor.tensor} for tensor in step.outputs],
@@ -165,10 +165,10 @@ def _ensemble(whole: ModelConfig, signature: Signature) -> str:
         for step in signature.steps
     ]
     message: dict[str, Value] = {
-        "name": whole.name,
+        "name": unit.name,
         "platform": "ensemble",
         "max_batch_size": 0,
-        "input": [_message(tensor, False) for tensor in whole.inputs],
+        "input": [_message(tensor, False) for tensor in unit.inputs],
         "output": [{**score, **inside}, *features],
         "version_policy": {"specific": {"versions": [version]}},
         "ensemble_scheduling": {"step": steps},

@@ -78,7 +78,7 @@ def test_the_platform_understands_the_settings_of_its_jobs(case: str, tmp_path: 
     tag = str(CASES[case].get("images", {}).get("tag", __version__))
     place = "registry.example/team/" if tag == "7" else ""
     stages = f"{place}eyas-pipelines:{tag}"
-    wanted = {"polars": stages, "tensorflow": stages, "triton": f"{place}eyas-triton:{tag}"}
+    wanted = {"polars": stages, "tensorflow": stages, "triton": f"{place}eyas-triton{'-gpu' * (case == 'gpu')}:{tag}"}
     dask = CASES[case].get("dask")
     wanted |= {"nvtabular": f"{place}{dask.get('image', 'eyas-nvtabular')}:{tag}"} if dask else {}
     assert settings.images == wanted
@@ -296,11 +296,25 @@ def test_a_stage_with_gpus_runs_from_the_image_that_the_values_name(tmp_path: Pa
 
 def test_the_table_of_gpu_requests_is_that_of_the_chart(tmp_path: Path) -> None:
     """The documents say of these two installations which image runs a stage."""
-    for heading, images in (("chart, CPUs", {}), ("chart, `images.gpu`", {"gpu": GPU_IMAGES})):
-        rendered_settings, documented = jobs_settings(template(images={"tag": "7", **images}), tmp_path), PLATFORMS[heading]
+    for heading, images, gpu in (("chart, CPUs", {}, 0), ("chart, `images.gpu`, `triton.gpu`", {"gpu": GPU_IMAGES}, 1)):
+        rendered = template(images={"tag": "7", **images}, triton={"gpu": gpu})
+        rendered_settings, documented = jobs_settings(rendered, tmp_path), PLATFORMS[heading]
         assert documented is not None
         assert rendered_settings.images == {engine: f"{image}:7" for engine, image in documented.images.items()}
         assert rendered_settings.gpu_images == {engine: f"{image}:7" for engine, image in documented.gpu_images.items()}
+
+
+@pytest.mark.requirement("T-12", "T-13")
+def test_a_triton_with_gpus_asks_for_them_in_its_own_image_and_says_so_to_its_server(tmp_path: Path) -> None:
+    triton = pods(template(images={"gpu": {"triton": "mine"}, "tag": "7"}, triton={"gpu": 2}))["eyas-triton"]["containers"][0]
+    assert triton["image"] == "mine:7"
+    assert triton["resources"] == {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi", "nvidia.com/gpu": 2}}
+    assert {"name": "EYAS_GPUS", "value": "2"} in triton["env"]
+    without = pods(template(images={"gpu": {"triton": "mine"}, "tag": "7"}))["eyas-triton"]["containers"][0]
+    assert without["image"] == "eyas-triton:7" and "nvidia" not in str(without) and "EYAS_GPUS" not in str(without)
+    assert "triton" not in jobs_settings(template(images={"gpu": {"triton": "mine"}}), tmp_path).gpu_images
+    with pytest.raises(AssertionError, match=r"triton\.gpu: no image has a Triton for GPUs"):
+        template(triton={"gpu": 1})
 
 
 def test_passwords_come_by_reference_alone() -> None:

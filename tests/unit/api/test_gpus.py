@@ -62,8 +62,31 @@ def test_a_gpu_for_ease_is_refused_in_one_line_that_says_what_could_use_it() -> 
     assert [error["field"] for error in answer.json()["errors"]] == ["resources.train.gpu"]
 
 
+@pytest.mark.requirement("T-12", "T-13")
+def test_a_version_is_served_on_gpus_where_the_tritons_have_some_and_the_family_has_a_network_or_trees(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.executors.local.find_spec", lambda name: name)
+    cpus, gpus = PLATFORMS["chart, CPUs"], PLATFORMS["chart, `images.gpu`, `triton.gpu`"]
+    no_gpu = "the Tritons have no GPU; leave it out, or ask the operator for one (triton.gpu of the chart)"
+    no_network = "scores of 'ease' are computed on the CPU; leave it out, or choose gbm or a neural family such as neumf"
+    for family, settings, fault in (("mlp", None, ""), ("gbm", gpus, ""), ("mlp", cpus, no_gpu), ("ease", gpus, no_network)):
+        document = Case("verify", family).document(1)
+        answer = applied(World(stage_faults=partial(stage_faults, settings)), document)
+        assert answer.status_code == (422 if fault else 201), answer.text
+        if fault:
+            assert answer.json()["detail"] == f"serve.device: {fault}"
+        elif settings is not None:
+            container = job_of(Case("verify", family), document, settings)
+            assert container["resources"]["limits"]["nvidia.com/gpu"] == "1", "it is verified as it will be served"
+            assert {"name": "EYAS_GPUS", "value": "1"} in container["env"]
+    asked = Case("verify").document(0) | {"resources": {"verify": {"gpu": 1}}}
+    answer = applied(World(stage_faults=partial(stage_faults, gpus)), asked)
+    assert answer.json()["detail"] == "resources.verify.gpu: Triton runs on the CPU; leave it out, or set serve.device: gpu"
+
+
 def test_trees_on_cuda_need_one_gpu_in_a_job() -> None:
-    chart = PLATFORMS["chart, `images.gpu`"]
+    chart = PLATFORMS["chart, `images.gpu`, `triton.gpu`"]
     assert chart is not None
     with_default = chart.model_copy(update={"stages": {"train": StageDefaults(gpu=1)}})
     cuda = Case("train", "gbm", cuda=True)

@@ -11,7 +11,7 @@ import yaml
 from tests.tools.locks import locks
 
 ROOT = Path(__file__).parents[3]
-ROLES = ("control", "triton", "pipelines")
+ROLES = ("control", "triton", "triton-gpu", "pipelines")
 TRAINING = ("pipelines", "torch-gpu", "tensorflow-gpu")
 SHARED = "COPY images/control.lock /tmp/images/\n"
 LAST = "# The project itself comes last"
@@ -54,7 +54,7 @@ def test_bases_are_arguments_and_pinned(role: str) -> None:
     said = dict(re.findall(r"^ARG (\w+)=(\S+)$", recipe(role), re.M))
     assert re.findall(r"^FROM (\S+)", recipe(role), re.M) == ["${PYTHON}", "${BASE}"]
     for base in (said["BASE"], said["PYTHON"]):
-        assert base == "${BASE}" or re.search(r":\d+\.\d+\.\d+-[\w.-]+$", base), f"{role}: {base} names no exact version"
+        assert base == "${BASE}" or re.search(r":\d+\.\d+(\.\d+)?-[\w.-]+$", base), f"{role}: {base} names no exact version"
 
 
 @pytest.mark.parametrize("role", ROLES)
