@@ -305,7 +305,7 @@ lock: setup ## resolves all lock files again: the first two for each supported P
 	@$(LOCK) --python-version 3.11 --extra nvtabular --output-file images/nvtabular.lock
 	@$(LOCK) --python-version 3.11 --extra polars-gpu --output-file images/etl-gpu.lock
 
-check-locks: setup-dev ## resolves each lock file with wheels of the package index: wheels, MB to download, missing or conflicting pins (about 30 s)
+check-locks: setup-dev ## resolves each lock file with wheels of the package index: wheels, MB to download, missing or conflicting pins (about 90 s)
 	@$(BIN)/python -m tests.tools.locks
 
 clean: ## removes the virtual environments and all written files

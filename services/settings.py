@@ -263,6 +263,11 @@ class Settings(BaseSettings):
     nvtabular_python: Path | None = Field(
         None, description="Python interpreter with NVTabular, for specs with that engine; the one of .venv-nvtabular if absent."
     )
+    cudf_python: Path | None = Field(
+        None,
+        description="Python interpreter with cudf-polars (images/etl-gpu.lock), for etl with `gpu` on this machine; without it such stages "
+        "run on the CPU.",
+    )
     token_file: Path | None = Field(None, description="File with the API's first token; created in the home if absent.")
     oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = Field(
         None, description="OpenID Connect provider whose JWTs are accepted, such as https://sso.example.com/realms/ml; none if absent."

@@ -53,6 +53,8 @@ _HANDED_ON = (
 _QUIET = {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 DEFAULT_ENGINE = "polars"
 _STATE = frozenset({"spec.json", "log.txt", "exit.json"})
+CUDF = "cudf"
+"""Name among the engines of the interpreter with cudf-polars, which needs an older polars."""
 _LOG_PIECE = 1 << 20
 _TAIL = 8192
 
@@ -154,6 +156,8 @@ class LocalExecutor:
     def _python(self, spec: StageSpec) -> str:
         """Returns the interpreter of a stage: an engine may have its own environment."""
         engine = stage_engine(spec.recommender, spec.stage, spec.mode)
+        if spec.stage == "etl" and spec.recommender.resources.etl.gpu and engine == DEFAULT_ENGINE and CUDF in self._engines:
+            return str(self._engines[CUDF].absolute())
         if spec.stage != "etl" or engine == DEFAULT_ENGINE:
             return sys.executable
         if fault := _engine_fault(engine, self._engines):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from services.audit_sinks import AuditCollector, AuditFile
 from services.control.audit_export import AuditExporter
 from services.control.garbage_collector import GarbageCollector
-from services.executors.local import LocalExecutor, local_faults
+from services.executors.local import CUDF, LocalExecutor, local_faults
 from services.home import Home
 from services.settings import Settings, read_secret
 from services.triton.addresses import addresses
@@ -64,8 +64,8 @@ def executor(settings: Settings, home: Home, state: State, undo: ExitStack) -> E
 
 def _engines(settings: Settings) -> dict[str, Path]:
     usual = Path(".venv-nvtabular/bin/python")
-    chosen = settings.nvtabular_python or (usual if usual.exists() else None)
-    return {} if chosen is None else {"nvtabular": chosen.absolute()}
+    chosen = {"nvtabular": settings.nvtabular_python or (usual if usual.exists() else None), CUDF: settings.cudf_python}
+    return {engine: python.absolute() for engine, python in chosen.items() if python is not None}
 
 
 def _of_engines() -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from services.executors.local import LocalExecutor
+from services.executors.local import CUDF, LocalExecutor
 from shared.contracts.stage import FULL, StageSpec
 from shared.domain.errors import Invalid, Unavailable
 from shared.domain.run import Job
@@ -170,6 +170,21 @@ def test_an_engine_has_the_interpreter_that_the_operator_names_for_etl_alone(roo
     executor.start(by_nvtabular("r3-etl-1").model_copy(update={"mode": "forget"}))
     found = {attempt: command[0] for attempt, (command,) in nursery.commands.items()}
     assert found == {"r1-etl-1": str(python), "r1-train-1": sys.executable, "r2-etl-1": sys.executable, "r3-etl-1": sys.executable}
+
+
+@pytest.mark.requirement("C-10")
+def test_etl_on_a_gpu_runs_on_the_interpreter_with_cudf_polars_if_there_is_one(root: Path, nursery: PlayedNursery) -> None:
+    python = root.parent / "python"
+    python.touch(0o755)
+    for number, engines in enumerate(({CUDF: python}, {})):
+        for gpu in (0, 2):
+            spec = stage_spec(f"r{number}-etl-{gpu}", stage="etl")
+            etl = spec.recommender.resources.etl.model_copy(update={"gpu": gpu})
+            resources = spec.recommender.resources.model_copy(update={"etl": etl})
+            recommender = spec.recommender.model_copy(update={"resources": resources})
+            LocalExecutor(root, {"etl": "tiny_stage"}, engines=engines).start(spec.model_copy(update={"recommender": recommender}))
+    found = {attempt: command[0] for attempt, (command,) in nursery.commands.items()}
+    assert found == {"r0-etl-0": sys.executable, "r0-etl-2": str(python), "r1-etl-0": sys.executable, "r1-etl-2": sys.executable}
 
 
 @pytest.mark.parametrize(
