@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import psutil
+import torch
 
 from benchmarks.harness import HIDDEN, Fields, Outcome, Row, benchmark, seconds_of
 from benchmarks.tables import answer
@@ -38,6 +39,8 @@ from shared.contracts.ranks import MEET, RANK, RANKS
 
 ITEMS, WARM = 20_000, 3
 WAYS = ("whole", "row")
+COLD = "row, cold rows in host memory"
+"""Needs a GPU for each rank."""
 
 
 @benchmark("ranks")
@@ -54,7 +57,7 @@ def ranks(
     yield Fields(codes=codes, width=width, batch=batch)
     sizes = [f"--{name}={value}" for name, value in (("codes", codes), ("width", width), ("batch", batch), ("steps", steps))]
     for count in ranks:
-        for way in WAYS if count > 1 else WAYS[:1]:
+        for way in (*WAYS, *([COLD] if torch.cuda.device_count() >= count else [])) if count > 1 else WAYS[:1]:
             documents = train_ranks(count, way, sizes)
             for metric, unit, values in (
                 ("memory", "MB", [max(each["memory"] for each in documents) / 1e6]),
@@ -85,7 +88,7 @@ def train_rank(way: str, codes: int, width: int, size: int, steps: int) -> dict[
     group = None if count == 1 else Group(Rank(int(os.environ[RANK]), count, host, int(port)))
     if group is not None:
         group.meet()
-    if way == "row":
+    if way in ("row", COLD):
         import torchrec  # noqa: F401  the engine's own memory is not the tables'
     tables = Table("user", codes, width, None), Table("item", ITEMS, width, None)
     nodes = (
@@ -98,9 +101,9 @@ def train_rank(way: str, codes: int, width: int, size: int, steps: int) -> dict[
     )
     architecture, options = Architecture("bench", tables, (), Network(nodes)), StepOptions("adagrad", 0.01)
     before = psutil.Process().memory_info().rss
-    if way == "row":
+    if way in ("row", COLD):
         assert group is not None
-        apart = Apartness("row", None, False, Path.cwd())
+        apart = Apartness("row", "host" if way == COLD else None, False, Path.cwd())
         step: NeuralStep = ShardedStep(framework, architecture, begin_layers(architecture, 1), options, LOGISTIC, group, apart)
         table_bytes = step.bytes_here if isinstance(step, ShardedStep) else 0
     else:
