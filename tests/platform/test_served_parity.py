@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2
 
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Trained
@@ -20,6 +22,7 @@ from services.triton.repository import ModelRepository, model_name
 from services.triton.tensors import tensors
 from shared.artifacts import FsspecArtifacts
 from shared.contracts import features as features_module
+from shared.contracts.families import FAMILIES as PARAMS
 from shared.domain.errors import BadData
 from shared.ports import ServedUnit
 from shared.serving.config import server_configs
@@ -33,6 +36,7 @@ FEATURES = [
     "at_week_sin", "at_week_cos", "hour", "year_x_hour",
     "age_bucket_hot", "movieId_vector", "movieId_sequence", "title_hashtags",
 ]  # fmt: skip
+NEURAL = [name for name, params in PARAMS.items() if params().no_steps is None]
 Verify = Callable[[bytes | dict[str, Path], Trained], Parity]
 
 
@@ -85,7 +89,8 @@ def ask_server(client: Client, model: str, number: int, signature: Signature, ou
 def on_cpus(name: str, signature: Signature, versions: Iterable[int], gpu: bool) -> dict[str, str]:
     """Returns the configurations for a server with a GPU, but with the kind of a CPU."""
     texts = server_configs(name, signature, versions, gpu)
-    assert sum("KIND_GPU" in text for text in texts.values()) == 1
+    configs = [text_format.Parse(text, model_config_pb2.ModelConfig()) for text in texts.values()]
+    assert sum(group.kind == model_config_pb2.ModelInstanceGroup.KIND_GPU for config in configs for group in config.instance_group) == 1
     return {model: text.replace("KIND_GPU", "KIND_CPU") for model, text in texts.items()}
 
 
@@ -100,7 +105,7 @@ def test_an_ensemble_for_gpus_answers_on_a_cpu_as_in_training_and_takes_its_step
     server, client = TritonServer(triton, ModelRepository(triton.home, store, lambda: True), timeout=60), Client(triton.address)
     units: list[ServedUnit] = []
     try:
-        for number, family in enumerate(("mlp", "dlrm", "two_tower", "session", "neumf"), 1):
+        for number, family in enumerate(NEURAL, 1):
             with subtests.test(msg=family):
                 files, signature = world.in_steps(trained(family))
                 units.append(ServedUnit("films", number, world.export(store, trained(family), files, signature)))
