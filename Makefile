@@ -133,7 +133,7 @@ install-check: setup-dev ## checks the control plane in its own environment, wit
 	@$(BIN)/uv pip install --quiet --python var/install-check/bin/python .
 	@cd var && install-check/bin/python ../tests/tools/install_check.py
 
-image: ## builds an image for each ROLE (default: images for CPUs; also torch-gpu, tensorflow-gpu, etl-gpu, nvtabular); REGISTRY, TAG, BASE and PYTHON_BASE (base images), IMAGE_BUILD (the builder)
+image: ## builds an image for each ROLE (default: images for CPUs; also torch-gpu, tensorflow-gpu, etl-gpu, triton-gpu, nvtabular); REGISTRY, TAG, BASE and PYTHON_BASE (base images), IMAGE_BUILD (the builder)
 	@rm -rf var/image && mkdir -p var/image/images && cp .dockerignore pyproject.toml README.md LICENSE var/image/
 	@cp images/*.lock var/image/images/ && cp -r hatch_build.py eyas shared services pipelines var/image/ && find var/image -name __pycache__ -prune -exec rm -rf {} +
 	@for role in $(ROLE); do lock=; cp images/$$role.Containerfile var/image/Dockerfile 2>/dev/null || { lock="--build-arg LOCK=$$role.lock"; \

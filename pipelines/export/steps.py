@@ -36,8 +36,10 @@ class UnitSteps:
     links: tuple[StepTensor, ...]
     """Tensors from the first step to the second, with the names of the second."""
     batches: bool
-    network: Any = None
+    last: Any
+    """The graph of the last step: the network, or the score of the trees."""
     output: str = OUTPUT + _COLUMN
+    """Output of that graph."""
     trees: TreeModel | None = None
 
     def following(self) -> tuple[Step, ...]:

@@ -73,7 +73,7 @@ def write_unit_in_steps(
     unit = merge(features, lowered)
     del features, lowered
     names = [step.file for step in steps.following() if step.file.endswith(".onnx")]
-    graphs = {path.name: unit, FEATURES: steps.features} | dict.fromkeys(names, steps.network)
+    graphs = {path.name: unit, FEATURES: steps.features} | dict.fromkeys(names, steps.last)
     files = _written(graphs, path.parent, beside if beside.size else None)
     if steps.trees is not None:
         files[TREES] = path.with_name(TREES)
