@@ -37,6 +37,8 @@ EMPTY: Mapping[str, str] = {
     "platform: Overdue versions (A)": "no user is forgotten",
     "platform: Lost impressions (A)": "the database is never away for long enough",
     "serving: Unusable indexes (A)": "none is damaged",
+    "serving: GPU use (A)": "this Triton has no GPU",
+    "serving: GPU use (B)": "this Triton has no GPU",
 }
 """Questions that a healthy platform has no answer to, and why."""
 

@@ -86,10 +86,12 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlatformProce
         yield found
 
 
-def scores(platform: PlatformProcess, user: int, films: int) -> dict[int, float] | None:
-    """Of each film; None until a model that knows so many answers."""
+def scores(platform: PlatformProcess, user: int, films: int, version: int) -> dict[int, float] | None:
+    """Of each film; None until the version answers with so many: the former version scores new films too, without their texts."""
     found = platform.client.post(f"/v1/recommend/{NAME}", json={"user": user, "k": films})
-    if not found.is_success or found.json()["fallback"] is not None or len(found.json()["items"]) < films:
+    if not found.is_success or found.json()["fallback"] is not None or found.json()["version"] != version:
+        return None
+    if len(found.json()["items"]) < films:
         return None
     return {one["item"]: one["score"] for one in found.json()["items"]}
 
@@ -109,7 +111,7 @@ def test_texts_and_images_are_encoded_by_the_run_and_a_film_that_nobody_met_is_k
         "userId_vector": users,
     }
     platform.wait_for_rollout(run["rollout"], "promoted", "canary")
-    until("the version scores", lambda: scores(platform, 0, FILMS))
+    until("the version scores", lambda: scores(platform, 0, FILMS, run["version"]))
 
     write_films(Path(platform.data), FILMS + 4)
     run = platform.wait_for_run(platform.post(f"/v1/recommenders/{NAME}/runs", {"mode": "full"})["id"], "registered", seconds=280)
@@ -122,6 +124,6 @@ def test_texts_and_images_are_encoded_by_the_run_and_a_film_that_nobody_met_is_k
     platform.client.post(f"/v1/rollouts/{run['rollout']}:promote")
     platform.wait_for_rollout(run["rollout"], "promoted")
     for user in range(4):
-        found = until("the new films are scored", lambda user=user: scores(platform, user, FILMS + 4))  # type: ignore[misc]
+        found = until("the new films are scored", lambda user=user: scores(platform, user, FILMS + 4, run["version"]))  # type: ignore[misc]
         new = {film: found[film] for film in range(FILMS, FILMS + 4)}
         assert max(new, key=new.__getitem__) % 4 == user, "the film of the user's kind, by its plot and poster alone"

@@ -292,7 +292,7 @@ def test_libraries_of_another_version_of_eyas_are_named(tmp_path: Path, monkeypa
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = dataclasses.replace(find_wheel(), server=tmp_path / "nothing")
-    monkeypatch.setattr("services.triton.embedded.find_wheel", lambda: broken)
+    monkeypatch.setattr("services.triton.embedded.find_server", lambda: broken)
     triton = EmbeddedTriton(tmp_path / "server")
     with pytest.raises(Unavailable, match=r"does not start: shim: can't run .*nothing: No such file.*triton\.log"):
         triton.start()
