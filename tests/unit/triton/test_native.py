@@ -8,7 +8,6 @@ import pytest
 
 from services.triton.embedded import EmbeddedTriton
 from services.triton.native import SERVER, find_server
-from services.triton.wheel import TritonWheel
 from shared.contracts.gpus import GPUS
 from shared.domain.errors import Unavailable
 
@@ -45,4 +44,3 @@ def test_only_a_native_server_whose_pod_has_gpus_computes_on_them(image: Path, m
     assert triton.gpu
     monkeypatch.delenv(SERVER)
     assert not triton.gpu, "the server of the wheel has no backend for GPUs"
-    assert isinstance(find_server(), TritonWheel)

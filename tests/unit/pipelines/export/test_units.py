@@ -248,7 +248,7 @@ def test_the_steps_for_gpus_compute_what_the_unit_computes_and_look_up_the_same_
 ) -> None:
     for name in ("mlp", "neumf", "xgboost", "lightgbm", "forest"):
         with subtests.test(model=name):
-            model = trained(name) if name in NEURAL else world.train("gbm", params={"library": name, "trees": 20})
+            model = trained(name) if name in NEURAL else world.train("gbm", params={"library": name, "trees": 5})
             if isinstance(model, NeuralModel):  # with smaller weights, because large ones saturate the score
                 weights = {path: array / (1000 if name == "mlp" else 4) for path, array in model.weights.items()}
                 model = NeuralModel(model.architecture, weights)
@@ -256,7 +256,8 @@ def test_the_steps_for_gpus_compute_what_the_unit_computes_and_look_up_the_same_
             files, signature = write_unit_in_steps(world.graph, model, world.signature, path, smallest=1000)
             signature = named(signature, files)
             assert signature.gpu_files == (*(step.file for step in signature.steps), WEIGHTS)
-            rows = {tensor.name: world.rows(model)[tensor.name] for tensor in signature.tensors}
+            known = world.rows(model)
+            rows = {tensor.name: known[tensor.name] for tensor in signature.tensors}
             rows |= {"year": np.where(np.arange(len(rows["year"])) % 5, rows["year"], BLANK["int64"])}
             found = run_steps(files, signature, rows)
             whole = unit_answers(files[MODEL], signature, rows)
