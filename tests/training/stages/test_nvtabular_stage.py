@@ -136,7 +136,6 @@ def test_a_stage_whose_scheduler_is_lost_ends_with_the_reason(tmp_path: Path, cl
         job = stages.ended("nvtabular-etl-1")
         assert (job.phase, job.fault) == ("failed", "crash")
         assert f"EYAS_DASK is {cluster.variables['EYAS_DASK']}: the Dask cluster lost its scheduler" in job.reason
-        assert "Traceback" not in stages.executor.log("nvtabular-etl-1")[0]
         assert cluster.sessions == []
 
 
