@@ -26,7 +26,7 @@ from shared.artifacts import FsspecArtifacts, FsspecLive
 from shared.contracts.stage import FULL, Failure, Manifest, StageName, StageSpec
 from shared.contracts.strict import read
 from shared.contracts.yaml12 import load
-from shared.domain.errors import BadData, Conflict, Invalid, is_disk_fault, is_explained
+from shared.domain.errors import BadData, Conflict, Invalid, Unavailable, is_disk_fault
 from shared.telemetry import logs
 
 
@@ -102,7 +102,7 @@ def main(stage: StageName, module: str, perform: Callable[[Attempt], int]) -> No
     except Exception as error:
         full = is_disk_fault(error) or os.strerror(errno.ENOSPC) in str(error)
         with suppress(OSError):  # the log may be on the full disk
-            if not (full or is_explained(error)):
+            if not (full or isinstance(error, Unavailable)):
                 log.error("%s: unexpected error", stage, exc_info=error)
             log.error("%s: failed error=%s: %s", stage, type(error).__name__, " ".join(str(error).split()) or "no message")
         code = FULL if full else 1
