@@ -103,7 +103,7 @@ def train_rank(way: str, codes: int, width: int, size: int, steps: int) -> dict[
     before = psutil.Process().memory_info().rss
     if way in ("row", COLD):
         assert group is not None
-        apart = Apartness("row", "host" if way == COLD else None, False, Path.cwd())
+        apart = Apartness("row", False, Path.cwd(), "host" if way == COLD else None)
         step: NeuralStep = ShardedStep(framework, architecture, begin_layers(architecture, 1), options, LOGISTIC, group, apart)
         table_bytes = step.bytes_here if isinstance(step, ShardedStep) else 0
     else:

@@ -26,11 +26,11 @@ from pipelines.training.group import Group
 @dataclass(frozen=True)
 class Apartness:
     shard: Shard
-    cold_rows: Literal["host"] | None
     has_tables: bool
     """Whether rank 0's first weights include the tables; else each rank draws its own rows from the seed."""
     folder: Path
     """Folder for tables in transit."""
+    cold_rows: Literal["host"] | None = None
 
 
 class ShardedStep(NeuralStep):

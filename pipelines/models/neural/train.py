@@ -116,7 +116,7 @@ def _begin_step(
         has_tables = task.parent is not None or first is not None
         layers_alone = follows or not has_tables
         weights = begin_layers(architecture, train.seed) if layers_alone else first_weights(task, architecture, first)
-        apartness = Apartness(train.shard, train.cold_rows, has_tables, task.rows.parent)
+        apartness = Apartness(train.shard, has_tables, task.rows.parent, train.cold_rows)
         apart = ShardedStep(framework, architecture, weights, options, loss, group, apartness)
         task.log.info("tables: sharded shard=%s mb=%.1f of=%.1f", train.shard, apart.bytes_here / 1e6, _bytes(architecture.tables) / 1e6)
         return apart
