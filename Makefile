@@ -293,8 +293,8 @@ doctor: setup ## checks whether this machine can run the platform
 
 LOCK = $(BIN)/uv pip compile --quiet --no-emit-index-url --no-header --no-annotate pyproject.toml
 IMAGE_LOCK = $(LOCK) --python-version 3.11 --constraint requirements-dev.lock --extra cluster --extra oidc
-# xgboost asks for NCCL of CUDA 12, whose file is that of torch's NCCL of CUDA 13.
 STAGES = --extra ann --extra pipelines --extra lake
+# --no-emit-package: xgboost asks for NCCL of CUDA 12, whose file has the path of torch's NCCL of CUDA 13.
 lock: setup ## resolves all lock files again: the first two for each supported Python, the images' for theirs
 	@$(LOCK) --universal --python-version 3.11 $(STAGES) --extra trees --extra tensorflow --extra tune --extra cluster --extra oidc --group dev --output-file requirements-dev.lock
 	@$(LOCK) --universal --python-version 3.11 --constraint requirements-dev.lock --extra pipelines --output-file requirements.lock

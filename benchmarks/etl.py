@@ -45,7 +45,7 @@ class Contender:
     packages: Path | None = None
     """Folder with packages in place of those of the environment."""
     gpu: bool = False
-    """Whether it needs a GPU; then it runs only if it is named."""
+    """Whether the contender needs a GPU. Such a contender runs only if `--only` names it."""
 
 
 def _nvtabular(*arguments: str) -> list[str]:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -45,7 +44,10 @@ CALLS = 50
 def gpu_serving(rows: Sequence[int] = (500, 10_000, 100_000), width: int = 64, callers: int = 8, on_cpus: bool = False) -> Iterator[Row]:
     if not on_cpus and not serves_on_gpus():
         raise SystemExit("no Triton with a GPU: set EYAS_TRITON_SERVER and EYAS_GPUS, or --on-cpus to see that the path works")
-    with scratch(on_disk=True) as folder, patch("services.triton.repository.server_configs", _on_cpus if on_cpus else server_configs):
+    with (
+        scratch(on_disk=True) as folder,
+        patch("services.triton.repository.server_configs", configs_on_cpus if on_cpus else server_configs),
+    ):
         store = FsspecArtifacts(str(folder / "artifacts"))
         unit = _unit(folder, store, width)
         for device, gpu in (("cpu", False), ("steps on the CPU" if on_cpus else "gpu", True)):
@@ -82,7 +84,8 @@ def _unit(folder: Path, store: FsspecArtifacts, width: int) -> ServedUnit:
     return ServedUnit("model", 1, {name: store.put(file) for name, file in (files | {path.name: path}).items()})
 
 
-def _on_cpus(name: str, served: Signature, versions: Iterable[int], gpu: bool) -> dict[str, Any]:
+def configs_on_cpus(name: str, served: Signature, versions: Iterable[int], gpu: bool) -> dict[str, str]:
+    """Returns what a server reads that computes the steps for GPUs on its CPU."""
     return {model: text.replace("KIND_GPU", "KIND_CPU") for model, text in server_configs(name, served, versions, gpu).items()}
 
 

@@ -17,7 +17,7 @@ def merge(features: Any, model: Any, output: Any = None) -> Any:
     import onnx
 
     output = output or tensor_info(OUTPUT, "FLOAT", "N")
-    codes = [output for output in features.graph.output if output.name not in (output_name(RECENT), output_name(RECENT_LIST))]
+    codes = [code for code in features.graph.output if code.name not in (output_name(RECENT), output_name(RECENT_LIST))]
     model.ir_version = IR_VERSION
     links = [(output_name(feature.name), _PREFIX + feature.name) for feature in model.graph.input]
     # onnx prefixes initializers only after the bodies of loops, which read them

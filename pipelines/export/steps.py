@@ -32,26 +32,26 @@ _TYPES: dict[int, Any] = {1: "float32", 6: "int32", 7: "int64"}
 @dataclass(frozen=True)
 class UnitSteps:
     features: Any
-    """The graph of the first step, before large weights are filled in."""
+    """ONNX model of the first step. Its large weights are still placeholders."""
     links: tuple[StepTensor, ...]
     """Tensors from the first step to the second, with the names of the second."""
     batches: bool
     last: Any
-    """The graph of the last step: the network, or the score of the trees."""
+    """ONNX model of the last step: the network, or the score of the trees. Its large weights are still placeholders."""
     output: str = OUTPUT + _COLUMN
-    """Output of that graph."""
+    """Output of the last step's model."""
     trees: TreeModel | None = None
 
     def following(self) -> tuple[Step, ...]:
         """Returns all steps but the first."""
         score = StepTensor(name=self.output, tensor=OUTPUT, dtype="float32", width=1 if self.batches else None)
         if self.trees is None:
-            return (Step(name="network", file=NETWORK, device="gpu", batches=self.batches, inputs=self.links, outputs=(score,)),)
+            return (Step(file=NETWORK, device="gpu", batches=self.batches, inputs=self.links, outputs=(score,)),)
         margin = StepTensor(name="output__0", tensor=f"{_CUT}margin", dtype="float32", width=1)
         inputs = (margin.model_copy(update={"name": "margin"}),)
         return (
-            Step(name="trees", file=TREES, device="gpu", batches=True, inputs=self.links, outputs=(margin,)),
-            Step(name="score", file=SCORE, device="cpu", batches=True, inputs=inputs, outputs=(score,)),
+            Step(file=TREES, device="gpu", batches=True, inputs=self.links, outputs=(margin,)),
+            Step(file=SCORE, device="cpu", batches=True, inputs=inputs, outputs=(score,)),
         )
 
     def of(self, served: Signature) -> Signature:
@@ -60,10 +60,12 @@ class UnitSteps:
             StepTensor(name=tensor.name, tensor=tensor.name, dtype=tensor.dtype, width=tensor.width, each=tensor.each)
             for tensor in served.tensors
         )
-        features = [StepTensor(name=made.output, tensor=made.output, dtype=made.dtype, width=made.width) for made in served.features]
+        features = [
+            StepTensor(name=feature.output, tensor=feature.output, dtype=feature.dtype, width=feature.width) for feature in served.features
+        ]
         names = {feature.name for feature in features}
         more = [link.model_copy(update={"name": link.tensor}) for link in self.links if link.tensor not in names]
-        first = Step(name="features", file=FEATURES, device="cpu", batches=False, inputs=inputs, outputs=(*features, *more))
+        first = Step(file=FEATURES, device="cpu", batches=False, inputs=inputs, outputs=(*features, *more))
         return served.model_copy(update={"steps": (first, *self.following())})
 
 
@@ -81,29 +83,33 @@ def network_steps(features: Any, lowered: Any) -> UnitSteps:
             links.append(
                 StepTensor(name=value.name, tensor=output_name(value.name), dtype=dtype, width=width[0] if width else None, each=each)
             )
-    made = network.graph.output[0].name
     if batches:
-        _reshape(network, "Unsqueeze", made, OUTPUT + _COLUMN)
+        _reshape(network, "Unsqueeze", network.graph.output[0].name, OUTPUT + _COLUMN)
         network.graph.output[0].CopyFrom(tensor_info(OUTPUT + _COLUMN, "FLOAT", "N", 1))
     return UnitSteps(first, tuple(links), batches, network, network.graph.output[0].name)
 
 
 def tree_steps(features: Any, lowered: Any, model: TreeModel) -> UnitSteps:
     """Splits a unit before its trees."""
-    first, before = copy.deepcopy(features), copy.deepcopy(lowered)
-    end = next(at for at, node in enumerate(before.graph.node) if MATRIX in node.output)
-    del before.graph.node[end + 1 :]
-    reads = {name for node in before.graph.node for name in node.input}
-    arrays = [tensor for tensor in before.graph.initializer if tensor.name in reads]
-    del before.graph.initializer[:]
-    before.graph.initializer.extend(arrays)
     columns, tensor = len(model.layout.columns), f"{_CUT}{MATRIX}"
-    before.graph.output[0].CopyFrom(tensor_info(MATRIX, "FLOAT", "N", columns))
     link = StepTensor(name="input__0", tensor=tensor, dtype="float32", width=columns)
     build = OnnxBuilder()
     build.node("Sigmoid" if model.probability else "Identity", build.input("margin", "FLOAT", "N", 1), output=OUTPUT + _COLUMN)
     score = build.model("score", tensor_info(OUTPUT + _COLUMN, "FLOAT", "N", 1))
-    return UnitSteps(merge(first, before, tensor_info(tensor, "FLOAT", "N", columns)), (link,), True, score, trees=model)
+    first = merge(copy.deepcopy(features), _before_trees(lowered, columns), tensor_info(tensor, "FLOAT", "N", columns))
+    return UnitSteps(first, (link,), True, score, trees=model)
+
+
+def _before_trees(lowered: Any, columns: int) -> Any:
+    """Returns the part of a model of trees that computes their columns. The trees are not copied, because they can be large."""
+    from onnx import helper
+
+    end = next(at for at, node in enumerate(lowered.graph.node) if MATRIX in node.output)
+    nodes = lowered.graph.node[: end + 1]
+    reads = {name for node in nodes for name in node.input}
+    arrays = [tensor for tensor in lowered.graph.initializer if tensor.name in reads]
+    graph = helper.make_graph(nodes, MATRIX, list(lowered.graph.input), [tensor_info(MATRIX, "FLOAT", "N", columns)], arrays)
+    return helper.make_model(graph, opset_imports=list(lowered.opset_import), ir_version=lowered.ir_version)
 
 
 def steps_of(features: Any, lowered: Any, model: Trained) -> UnitSteps:
@@ -115,9 +121,9 @@ def _column(first: Any, network: Any, value: Any, dtype: Any) -> StepTensor:
     name, tensor, column = value.name, f"{_CUT}{value.name}", value.name + _COLUMN
     _reshape(first, "Unsqueeze", output_name(name), tensor)
     _reshape(network, "Squeeze", column, name, front=True)
-    kind = {"float32": "FLOAT"}.get(dtype, dtype.upper())
-    first.graph.output.append(tensor_info(tensor, kind, "N", 1))
-    value.CopyFrom(tensor_info(column, kind, "N", 1))
+    value.name = column
+    value.type.tensor_type.shape.dim.add(dim_value=1)
+    first.graph.output.add(name=tensor, type=value.type)
     return StepTensor(name=column, tensor=tensor, dtype=dtype, width=1)
 
 

@@ -180,7 +180,8 @@ class JobSettings(Strict):
     def _images(self, engine: str) -> tuple[str, str]:
         """Returns the image of an engine without GPUs, and with GPUs; empty if there is none."""
         default = self.images.get("default", "") if engine not in _WITHOUT_DEFAULT else ""
-        return self.images.get(engine, default), next((image for name, image in self.gpu_images.items() if name == engine), "")
+        with_gpus: Mapping[Any, str] = self.gpu_images
+        return self.images.get(engine, default), with_gpus.get(engine, "")
 
     def faults(self, recommender: RecommenderSpec) -> dict[str, str]:
         """Returns the fields of a spec that no image can satisfy, each with the reason and what to do."""

@@ -64,7 +64,8 @@ class PlacedUnit:
 
 
 class ModelRepository:
-    """`home` is the server's folder: Triton reads `home/models`. `gpu` tells whether the server has a GPU and NVIDIA's backends."""
+    """The models of one server. `home`: the server's folder; Triton reads the models in `home/models`. `gpu`: returns whether the server
+    has a GPU and NVIDIA's backends."""
 
     def __init__(self, home: Path, store: ArtifactStore, gpu: Callable[[], bool] = lambda: False) -> None:
         self._gpu = gpu

@@ -53,7 +53,8 @@ def perform(attempt: Attempt) -> int:
 
 def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dict[str, float], dict[str, Any]]:
     signature = _signature(store.read(_input(spec, SIGNATURE)))
-    served = signature.gpu_files if serves_on_gpus() else signature.files
+    gpu = serves_on_gpus()
+    served = signature.gpu_files if gpu else signature.files
     files = {name: _input(spec, name) for name in (*served, SIGNATURE)}
     names = [model_input.name for model_input in signature.inputs] + [signature.output] + [feature.output for feature in signature.features]
     rows = read_arrays(store.fetch(_input(spec, PARITY), scratch / "inputs" / PARITY), names)
@@ -63,7 +64,7 @@ def examine(spec: StageSpec, store: FsspecArtifacts, scratch: Path) -> tuple[dic
     triton = disposable(scratch / "triton")
     try:
         triton.start()
-        if signature.steps and not triton.gpu:
+        if signature.steps and not gpu:
             log.warning("device: no GPU, the version is examined on the CPU")
         server = TritonServer(triton, repository_of(triton, store), timeout=_TIMEOUT)
         try:

@@ -22,7 +22,6 @@ _CPU_ONLY = {
     "export": "the served unit is written on the CPU",
 }
 TRITON = "triton"
-_SINGLE_GPU = frozenset({"xgboost"})
 
 
 def stage_engine(recommender: RecommenderSpec, stage: StageName, mode: str = "full") -> str:
@@ -60,8 +59,8 @@ def gpu_fault(recommender: RecommenderSpec, stage: StageName, gpus: int, engines
         return "nvtabular computes on the CPU here; set engine: polars"
     if stage == "etl" and (mode in ("compact", "forget") or not recommender.resources.etl.gpu):
         return "this work of etl runs on the CPU; leave it out"
-    if engine in _SINGLE_GPU and gpus > 1:
-        return f"{engine} computes on one GPU; set gpu: 1"
+    if engine == "xgboost" and gpus > 1:
+        return "xgboost computes on one GPU; set gpu: 1"
     if RESOURCES.get(stage, stage) == "train" and model.params.no_steps is not None and engine != "xgboost":
         other = "params: {library: xgboost, device: cuda}" if isinstance(model.params, GbmParams) else "a neural family such as neumf"
         return f"'{model.family}' is computed on the CPU; leave it out, or choose {other}"

@@ -23,7 +23,7 @@ _TYPES: dict[DataType | FeatureType, EnumWord] = {
     "string": EnumWord("TYPE_STRING"),
 }
 ROWS = 1 << 22
-"""Maximum rows of the calls that a step computes together, and so of a call."""
+"""Maximum number of rows that a step computes at once. A single call cannot have more rows."""
 ONE_THREAD = {"intra_op_thread_count": "1", "inter_op_thread_count": "1"}
 """Parameters of the native onnxruntime backend, which by default starts a thread for each core; the embedded server's ignores them."""
 TREES = {"model_type": "treelite_checkpoint", "is_classifier": "false", "output_class": "false"}

@@ -40,7 +40,6 @@ from shared.contracts.strict import Strict
 
 DataType = Literal["int64", "float32", "string"]
 FeatureType = Literal["int32", "float32"]
-StepName = Literal["features", "network", "trees", "score"]
 Side = Literal["user", "item", "context"]
 Source = Literal["request", "catalogue", "store"]
 BLANK: dict[DataType, int | float | str] = {"int64": -(2**63), "float32": float("nan"), "string": ""}
@@ -144,12 +143,15 @@ class StepTensor(Strict):
 class Step(Strict):
     """Part of a unit, for a Triton with a GPU. Steps run one after the other, as an ensemble."""
 
-    name: StepName
     file: Literal["features.onnx", "network.onnx", "trees.tl", "score.onnx"]
     device: Literal["cpu", "gpu"]
     batches: bool = Field(description="Whether waiting calls are computed together; then each tensor has rows of a fixed length.")
     inputs: tuple[StepTensor, ...]
     outputs: tuple[StepTensor, ...]
+
+    @property
+    def name(self) -> str:
+        return self.file.partition(".")[0]
 
     @property
     def backend(self) -> str:

@@ -238,20 +238,20 @@ def test_without_tls_a_triton_says_so_and_nothing_mounts_certificates() -> None:
 def test_a_dask_cluster_and_etl_by_nvtabular_alone_have_its_certificate(case: str, tmp_path: Path) -> None:
     objects = template(**CASES[case])
     settings = jobs_settings(objects, tmp_path)
-    found = {name: pod for name, pod in pods(objects).items() if "dask" in name}
+    dask_pods = {name: pod for name, pod in pods(objects).items() if "dask" in name}
     holders = {name for name, pod in workloads(objects).items() if "eyas-dask-" in str(pod["spec"].get("volumes"))}
     if "dask" not in CASES[case]:
-        assert (found, holders, settings.dask) == ({}, set(), None)
+        assert (dask_pods, holders, settings.dask) == ({}, set(), None)
         return
-    assert found.keys() == holders == {"eyas-dask-scheduler", "eyas-dask-worker"}
+    assert dask_pods.keys() == holders == {"eyas-dask-scheduler", "eyas-dask-worker"}
     assert settings.dask is not None
-    for pod in found.values():
+    for pod in dask_pods.values():
         (container,) = pod["containers"]
         assert container["image"] == settings.images["nvtabular"]
-        (mount,) = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == "state"]
+        (mount,) = [volume["mountPath"] for volume in container["volumeMounts"] if volume["name"] == "state"]
         assert settings.dask.folder.startswith(f"{mount}/")
         assert {"--tls-ca-file=/run/eyas/dask-tls/ca.crt", "--dashboard-address=:8787"} <= set(container["args"])
-    assert settings.dask.scheduler == found["eyas-dask-worker"]["containers"][0]["args"][1] == "tls://eyas-dask-scheduler:8786"
+    assert settings.dask.scheduler == dask_pods["eyas-dask-worker"]["containers"][0]["args"][1] == "tls://eyas-dask-scheduler:8786"
     assert "dask" not in str(stage(settings)["spec"]), "a training has no access"
     secret = kinds(objects, "Secret" if case != "everything" else "Certificate")[settings.dask.secret]
     assert "ca.crt" in secret["data"] if case != "everything" else secret["spec"]["issuerRef"]["name"] == "eyas-dask-ca"

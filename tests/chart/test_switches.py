@@ -62,9 +62,8 @@ def test_a_cluster_without_a_kind_is_told_which_switch(given: dict[str, Any], sa
 @pytest.mark.requirement("C-07")
 def test_one_of_several_may_be_taken_away_at_a_time() -> None:
     objects = template(**EVERYTHING)
-    labels = {
-        name: one["spec"]["template"]["metadata"]["labels"] for name, one in kinds(objects, "Deployment").items() if "dask" not in name
-    }
+    deployments = {name: deployment for name, deployment in kinds(objects, "Deployment").items() if "dask" not in name}
+    labels = {name: deployment["spec"]["template"]["metadata"]["labels"] for name, deployment in deployments.items()}
     budgets = kinds(objects, "PodDisruptionBudget")
     assert budgets.keys() == labels.keys()
     for name, one in budgets.items():
@@ -79,7 +78,7 @@ def test_replicas_are_spread() -> None:
         (EVERYTHING, EVERYTHING["spread"]["over"], "DoNotSchedule"),
     ):
         objects = template(**given)
-        for one in (one for name, one in kinds(objects, "Deployment").items() if "dask" not in name):
+        for one in kinds(objects, "Deployment").values():
             constraints = one["spec"]["template"]["spec"]["topologySpreadConstraints"]
             assert [each["topologyKey"] for each in constraints] == over
             for each in constraints:

@@ -76,12 +76,12 @@ def need_a_cluster() -> None:
 
 
 def wanted(name: str, how: str) -> str:
-    found = os.environ.get(name, "")
-    if not found:
+    value = os.environ.get(name, "")
+    if not value:
         if os.environ.get("EYAS_TEST_CLUSTER"):
             pytest.fail(f"{name} isn't set: {how}")
         pytest.skip(f"{name} isn't set: {how}")
-    return found
+    return value
 
 
 class Place:

@@ -44,7 +44,8 @@ pytestmark = pytest.mark.timeout(3600)
 
 
 class DaskRelease:
-    """The chart's Dask cluster in a namespace of its own, and etl as Jobs by the chart's settings. The volume is a folder of the node."""
+    """Installs the chart's Dask cluster in its own namespace, and runs etl as Jobs with the chart's settings. The volume is a folder of the
+    node."""
 
     def __init__(self, helm: str, images: str, kubeconfig: str) -> None:
         registry, _, tag = images.rpartition(":")
@@ -65,10 +66,10 @@ class DaskRelease:
         command = [helm, "template", "eyas", str(ROOT / "helm/eyas"), f"--namespace={self.namespace}", *shown]
         ended = subprocess.run([*command, "--values", self.folder / "values.yaml"], capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
-        objects = [one for one in yaml.safe_load_all(ended.stdout) if one]
-        for one in objects:
-            utils.create_from_dict(client.ApiClient(), one, namespace=self.namespace)
-        (jobs,) = (one["data"]["jobs.yaml"] for one in objects if one["kind"] == "ConfigMap")
+        objects = [document for document in yaml.safe_load_all(ended.stdout) if document]
+        for document in objects:
+            utils.create_from_dict(client.ApiClient(), document, namespace=self.namespace)
+        (jobs,) = (document["data"]["jobs.yaml"] for document in objects if document["kind"] == "ConfigMap")
         self.settings: dict[str, Any] = yaml.safe_load(jobs)
         del self.settings["owner"]
         # The clone's module of a pod, and the paths of this machine, which is the node.
@@ -95,7 +96,7 @@ class DaskRelease:
         """Runs etl as a Job. `during` is called after its start."""
         self._count += 1
         attempt = f"{engine}-etl-{self._count}"
-        value = self.settings if on_dask else {name: one for name, one in self.settings.items() if name != "dask"}
+        value = self.settings if on_dask else {name: setting for name, setting in self.settings.items() if name != "dask"}
         settings = read(JobSettings, value, "the test")
         executor = KubernetesExecutor(connect(settings, os.environ["KUBECONFIG"]), settings, self.artifacts, MODULES)
         recommender = spec(self.folder / "data", features=FEATURES[:-1], resources={"etl": {"engine": engine}})
@@ -118,9 +119,9 @@ class DaskRelease:
         finally:
             os.umask(previous)
             executor.close()
-        found = self.artifacts.manifest(attempt)
-        assert found is not None
-        return found
+        manifest = self.artifacts.manifest(attempt)
+        assert manifest is not None
+        return manifest
 
     def close(self) -> None:
         self.core.delete_namespace(self.namespace, grace_period_seconds=0)
@@ -132,7 +133,7 @@ MODULES = {"etl": "eyas.pipelines.stages.etl"}
 
 def is_ready(pod: client.V1Pod) -> bool:
     return pod.metadata.deletion_timestamp is None and any(
-        one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ()
+        condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions or ()
     )
 
 
@@ -170,7 +171,7 @@ def test_etl_on_worker_pods_publishes_what_polars_publishes(
 ) -> None:
     if workers:
         release.scale(workers)
-    assert_same_etl(release.artifacts, by_polars, release.etl("nvtabular", on_dask=bool(workers)), tmp_path)
+    assert_same_etl(release.artifacts, by_polars, release.etl("nvtabular", on_dask=bool(workers)), tmp_path, several_parts=True)
     assert release.sessions == []
 
 
@@ -185,20 +186,22 @@ def test_a_killed_worker_pod_changes_nothing(release: DaskRelease, by_polars: Ma
         release.core.delete_namespaced_pod(min(before), release.namespace, grace_period_seconds=0)
         assert release.sessions, "the stage ended before"
 
-    assert_same_etl(release.artifacts, by_polars, release.etl("nvtabular", on_dask=True, during=kill), tmp_path)
+    assert_same_etl(release.artifacts, by_polars, release.etl("nvtabular", on_dask=True, during=kill), tmp_path, several_parts=True)
     until("the Deployment replaces the worker", lambda: len([pod for pod in release.pods() if is_ready(pod)]) == 2, 120)
     assert min(before) not in {pod.metadata.name for pod in release.pods()}
 
 
-def test_rows_per_second_of_one_worker_and_of_two(release: DaskRelease) -> None:
+def test_each_measured_run_publishes_what_polars_publishes(release: DaskRelease, by_polars: Manifest, tmp_path: Path) -> None:
+    """Prints the rows per second of polars, of one pod, and of one and two workers."""
     rates: dict[str, list[float]] = {"polars": [], "nvtabular in its own pod": [], "1 worker": [], "2 workers": []}
     for _ in range(int(os.environ.get("EYAS_TEST_RUNS", "3"))):
         for case, measured in rates.items():
             if workers := case.partition(" worker")[0] if "worker" in case else "":
                 release.scale(int(workers))
                 release.etl("nvtabular", on_dask=True)  # not measured: a worker imports its libraries at its first task
-            made = release.etl(case.split()[0] if not workers else "nvtabular", on_dask=bool(workers))
-            measured.append(ROWS / made.metrics["etl.stage_seconds"])
+            manifest = release.etl(case.split()[0] if not workers else "nvtabular", on_dask=bool(workers))
+            assert_same_etl(release.artifacts, by_polars, manifest, tmp_path, several_parts=True)
+            measured.append(ROWS / manifest.metrics["etl.stage_seconds"])
     for case, measured in rates.items():
         low, middle, high = min(measured), statistics.median(measured), max(measured)
         print(f"\n{case}, {ROWS:,} rows: {middle:,.0f} rows/s ({low:,.0f} to {high:,.0f}, {len(measured)} runs)")  # noqa: T201

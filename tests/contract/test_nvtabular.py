@@ -262,7 +262,7 @@ def test_nvtabulars_own_saved_workflow_has_wrong_values_where_a_column_is_encode
 
 def test_a_missing_scheduler_is_an_error_in_one_line(tmp_path: Path) -> None:
     ours = world(tmp_path, [{"user": 1, "item": 1, "time": 1, "label": 1, "spent": 1.0}] * 2, [{}] * 6)
-    with worker(EYAS_DASK="tcp://127.0.0.1:9") as nvtabular, pytest.raises(AssertionError, match=r": EYAS_DASK is .*no Dask"):
+    with worker(EYAS_DASK="tcp://127.0.0.1:9") as nvtabular, pytest.raises(AssertionError, match=r"Unavailable: EYAS_DASK is .*no Dask"):
         fitted_alike(nvtabular, ours)
 
 

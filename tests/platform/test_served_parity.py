@@ -12,6 +12,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
+from benchmarks.gpu_serving import configs_on_cpus
 from pipelines.models.families import FAMILIES
 from pipelines.models.family import Trained
 from services.triton.client import Client
@@ -86,12 +87,12 @@ def ask_server(client: Client, model: str, number: int, signature: Signature, ou
     return client.outputs(model, number, tensors(signature, feed), outputs, 60)
 
 
-def on_cpus(name: str, signature: Signature, versions: Iterable[int], gpu: bool) -> dict[str, str]:
-    """Returns the configurations for a server with a GPU, but with the kind of a CPU."""
+def checked_configs(name: str, signature: Signature, versions: Iterable[int], gpu: bool) -> dict[str, str]:
+    """Returns the configurations for the CPU, after Triton's own description has read those for a GPU."""
     texts = server_configs(name, signature, versions, gpu)
     configs = [text_format.Parse(text, model_config_pb2.ModelConfig()) for text in texts.values()]
     assert sum(group.kind == model_config_pb2.ModelInstanceGroup.KIND_GPU for config in configs for group in config.instance_group) == 1
-    return {model: text.replace("KIND_GPU", "KIND_CPU") for model, text in texts.items()}
+    return configs_on_cpus(name, signature, versions, gpu)
 
 
 @pytest.mark.requirement("T-12", "T-13")
@@ -99,7 +100,7 @@ def on_cpus(name: str, signature: Signature, versions: Iterable[int], gpu: bool)
 def test_an_ensemble_for_gpus_answers_on_a_cpu_as_in_training_and_takes_its_steps_along(
     world: Small, trained: Callable[[str], Trained], tmp_path: Path, subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.triton.repository.server_configs", on_cpus)
+    monkeypatch.setattr("services.triton.repository.server_configs", checked_configs)
     store, triton = FsspecArtifacts(str(tmp_path / "artifacts")), EmbeddedTriton(tmp_path / "triton")
     triton.start()
     server, client = TritonServer(triton, ModelRepository(triton.home, store, lambda: True), timeout=60), Client(triton.address)
@@ -110,17 +111,20 @@ def test_an_ensemble_for_gpus_answers_on_a_cpu_as_in_training_and_takes_its_step
                 files, signature = world.in_steps(trained(family))
                 units.append(ServedUnit("films", number, world.export(store, trained(family), files, signature)))
                 assert server.place("films", units[-2:]) == {}
-                model, outputs = model_name("films", signature, number), [signature.output, *(one.output for one in signature.features)]
+                model, outputs = (
+                    model_name("films", signature, number),
+                    [signature.output, *(feature.output for feature in signature.features)],
+                )
                 rows = world.rows(trained(family))
                 parity = compare(partial(ask_server, client, model, number, signature, outputs), signature, rows)
                 assert (parity.skewed, parity.rows > 400) == ((), True)
                 assert parity.difference < 1e-5
                 assert server.answering("films") == {unit.number for unit in units[-2:]}
-                ready = {one["name"] for one in client.index() if one["state"] == "READY"}
+                ready = {listed["name"] for listed in client.index() if listed["state"] == "READY"}
                 assert {f"{model}.features", f"{model}.network"} < ready
                 assert server.successes()["films", number] > 0
         server.place("films", [])
-        assert {one["state"] for one in client.index()} <= {"UNAVAILABLE", "UNLOADING"}
+        assert {listed["state"] for listed in client.index()} <= {"UNAVAILABLE", "UNLOADING"}
         assert not [*(triton.home / "models").iterdir()]
     finally:
         client.close()

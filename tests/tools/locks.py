@@ -22,7 +22,7 @@ from rich.console import Console
 ROOT = Path(__file__).parents[2]
 PLATFORMS = [*(f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)), "manylinux2014_x86_64", "manylinux2010_x86_64", "linux_x86_64"]
 SOURCE_ONLY = ("betterproto", "merlin-core", "merlin-dataloader", "nvtabular", "stringcase")
-"""Packages without wheels, which pip builds."""
+"""Packages that have no wheels: pip builds them from their source archives."""
 OMITTED: Mapping[str, frozenset[str]] = {"images/torch-gpu.lock": frozenset({"nvidia-nccl-cu12"})}
 """Requirements that a lock leaves out: XGBoost's NCCL has the path of the file of torch's NCCL."""
 PARTIAL = "services/triton/environment.lock"

@@ -105,8 +105,9 @@ imagePullSecrets:
   - name: {{ . }}
   {{- end }}
 {{- end }}
-{{- if has (index . 1) (list "control" "gateway" "triton") }}
-{{- with include "eyas.priority" (list $ "serving") }}
+{{- $dask := hasPrefix "dask-" (index . 1) }}
+{{- if or $dask (has (index . 1) (list "control" "gateway" "triton")) }}
+{{- with include "eyas.priority" (list $ (ternary "stages" "serving" $dask)) }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- $selector := include "eyas.selector" . }}
@@ -119,11 +120,6 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels: {{- $selector | nindent 8 }}
   {{- end }}
-{{- end }}
-{{- end }}
-{{- if eq (index . 1) "dask" }}
-{{- with include "eyas.priority" (list $ "stages") }}
-priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 {{- with $.Values.nodeSelector }}

@@ -116,7 +116,7 @@ class Trees:
         )
 
     def treelite(self, columns: int) -> Any:
-        """Returns the trees as a treelite model, whose output is the sum."""
+        """Returns a treelite model of the trees. Its output is the sum of the leaves that a row reaches."""
         from treelite import model_builder
 
         ends = np.append(self.roots[1:], len(self.feature))

@@ -113,7 +113,11 @@ def test_a_family_of_ones_own_is_trained_judged_exported_and_served(
         ("acme.fading:WEIGHTS", ("acme.fading",), "the module 'acme.fading' has no class 'WEIGHTS'"),
         ("acme.others:Path", ("acme.others",), "the class 'acme.others:Path' lacks reads, train, load"),
         ("acme.others:Half", ("acme.others",), "the class 'acme.others:Half' lacks load: see docs/how-to/own-family.md"),
-        ("acme.others:Odd", ("acme.others",), "'acme.others:Odd': reads is 'leaves': expected one of keys, sequence, "),
+        (
+            "acme.others:Odd",
+            ("acme.others",),
+            "'acme.others:Odd': reads is 'leaves': expected one of keys, sequence, sequence_and_items, deep, trees",
+        ),
     ],
 )
 def test_what_is_not_allowed_not_there_or_not_whole_is_said(installed: None, name: str, allowed: tuple[str, ...], said: str) -> None:

@@ -193,9 +193,9 @@ def test_cold_rows_in_host_memory_are_placed_for_gpus_and_refused_without(world:
     world.say(2, optimizer="adagrad", shard="row", cold_rows="host")
     with world.begun("train", "cold", 1, etl=world.etl.files) as process:
         assert process.stdout is not None
-        said = process.stdout.read()
+        output = process.stdout.read()
         assert process.wait(120) == 2
-    assert "model.train.cold_rows: needs a GPU for each process" in said
+    assert "model.train.cold_rows: needs a GPU for each process" in output
     code = (
         "import torch, torchrec\n"
         "from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder as Sharder\n"
@@ -205,9 +205,9 @@ def test_cold_rows_in_host_memory_are_placed_for_gpus_and_refused_without(world:
         "bags = torchrec.EmbeddingBagCollection(tables=[config], device=torch.device('meta'))\n"
         "for shard in ('row', 'column', 'table'):\n"
         "    by = {'t0': _parameter_sharding(shard, 0, 16, 2, UVM_CACHING)}\n"
-        "    made = plan(bags, by, sharder=Sharder(), local_size=2, world_size=2, device_type='cuda')['t0']\n"
-        "    print(made.sharding_type, made.compute_kernel)\n"
+        "    sharding = plan(bags, by, sharder=Sharder(), local_size=2, world_size=2, device_type='cuda')['t0']\n"
+        "    print(sharding.sharding_type, sharding.compute_kernel)\n"
     )
-    found = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    plans = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     kernel = "fused_uvm_caching"
-    assert found.stdout.splitlines() == [f"row_wise {kernel}", f"column_wise {kernel}", f"table_wise {kernel}"]
+    assert plans.stdout.splitlines() == [f"row_wise {kernel}", f"column_wise {kernel}", f"table_wise {kernel}"]

@@ -90,9 +90,9 @@ class Stages:
 
     def manifest(self, attempt: str) -> Manifest:
         assert self.ended(attempt).phase == "succeeded", self.executor.log(attempt)[0]
-        found = self.store.manifest(attempt)
-        assert found is not None
-        return found
+        manifest = self.store.manifest(attempt)
+        assert manifest is not None
+        return manifest
 
 
 @pytest.mark.requirement("C-10", "G-30")
@@ -120,7 +120,7 @@ def test_a_killed_worker_of_a_dask_cluster_changes_nothing(tmp_path: Path, clust
         time.sleep(15)  # longer than the other worker needs for its own tasks
         assert stages.job("nvtabular-etl-1").phase == "running", "the stopped worker had no task"
         cluster.workers[0].kill()
-        assert_same_etl(stages.store, ours, stages.manifest("nvtabular-etl-1"), tmp_path)
+        assert_same_etl(stages.store, ours, stages.manifest("nvtabular-etl-1"), tmp_path, several_parts=True)
         assert cluster.sessions == []
 
 
@@ -136,6 +136,9 @@ def test_a_stage_whose_scheduler_is_lost_ends_with_the_reason(tmp_path: Path, cl
         job = stages.ended("nvtabular-etl-1")
         assert (job.phase, job.fault) == ("failed", "crash")
         assert f"EYAS_DASK is {cluster.variables['EYAS_DASK']}: the Dask cluster lost its scheduler" in job.reason
+        log = stages.executor.log("nvtabular-etl-1")[0]
+        assert "etl: unexpected error" not in log, "our own line has no traceback; Dask may log one of its own"
+        assert job.reason.removeprefix("exit code 1: ") in log.splitlines()[-1]
         assert cluster.sessions == []
 
 

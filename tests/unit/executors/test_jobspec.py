@@ -187,7 +187,7 @@ def test_a_dask_cluster_is_for_etl_by_nvtabular() -> None:
     dask = {"scheduler": "tls://dask:8786", "folder": "/data/dask", "secret": "dask-tls"}
     images = {"default": "eyas:1", "nvtabular": "nvt:1"}
     job = made("etl", resources={"engine": "nvtabular"}, images=images, dask=dask)
-    variables = {one["name"]: one["value"] for one in container_of(job)["env"] if one["name"].startswith("EYAS_DASK")}
+    variables = {entry["name"]: entry["value"] for entry in container_of(job)["env"] if entry["name"].startswith("EYAS_DASK")}
     tls = "/run/eyas/dask-tls"
     assert variables == {"EYAS_DASK": "tls://dask:8786", "EYAS_DASK_FOLDER": "/data/dask", "EYAS_DASK_TLS": tls}
     assert {"name": "dask-tls", "secret": {"secretName": "dask-tls", "defaultMode": 0o440}} in pod_of(job)["volumes"]

@@ -183,8 +183,8 @@ def test_etl_on_a_gpu_runs_on_the_interpreter_with_cudf_polars_if_there_is_one(r
             resources = spec.recommender.resources.model_copy(update={"etl": etl})
             recommender = spec.recommender.model_copy(update={"resources": resources})
             LocalExecutor(root, {"etl": "tiny_stage"}, engines=engines).start(spec.model_copy(update={"recommender": recommender}))
-    found = {attempt: command[0] for attempt, (command,) in nursery.commands.items()}
-    assert found == {"r0-etl-0": sys.executable, "r0-etl-2": str(python), "r1-etl-0": sys.executable, "r1-etl-2": sys.executable}
+    interpreters = {attempt: command[0] for attempt, (command,) in nursery.commands.items()}
+    assert interpreters == {"r0-etl-0": sys.executable, "r0-etl-2": str(python), "r1-etl-0": sys.executable, "r1-etl-2": sys.executable}
 
 
 @pytest.mark.parametrize(

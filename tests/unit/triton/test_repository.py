@@ -17,8 +17,8 @@ from tests.support import external_weights
 
 MODEL = "model.onnx"
 STEPS = (
-    Step(name="features", file="features.onnx", device="cpu", batches=False, inputs=(), outputs=()),
-    Step(name="trees", file="trees.tl", device="gpu", batches=True, inputs=(), outputs=()),
+    Step(file="features.onnx", device="cpu", batches=False, inputs=(), outputs=()),
+    Step(file="trees.tl", device="gpu", batches=True, inputs=(), outputs=()),
 )
 
 
@@ -206,7 +206,9 @@ def test_a_server_with_a_gpu_gets_an_ensemble_for_each_version_and_another_serve
     steps = {f"{three.model}.features/3/model.onnx": "features.onnx", f"{three.model}.trees/3/checkpoint.tl": "trees.tl"}
     configured = {f"{model}/config.pbtxt" for model in (three.model, f"{three.model}.features", f"{three.model}.trees")}
     names = (*three.signature.gpu_files, SIGNATURE)
-    assert files(with_gpu) == {f"{one.model}/{one.number}/{name}" for one in (three, four) for name in names} | {*steps} | configured
+    assert (
+        files(with_gpu) == {f"{placed.model}/{placed.number}/{name}" for placed in (three, four) for name in names} | {*steps} | configured
+    )
     assert {name: (with_gpu.root / name).read_text() for name in steps} == steps
     assert with_gpu.models("movies") == {three.model: {3}, four.model: {4}}, "steps are no models of their own"
     (with_gpu.root / f"{three.model}/3/trees.tl").write_text("damaged")

@@ -1,4 +1,4 @@
-"""NVTabular session on CPUs: in this process, on several local processes, or on a Dask cluster.
+"""A session in which NVTabular computes on CPUs: in this process, in several processes of this machine, or on a Dask cluster.
 
 Temporary files (statistics between tasks) are in a folder that ends with the session; none is published or loaded later. On a cluster all
 workers must see that folder: it is made in `EYAS_DASK_FOLDER`. Tasks of a worker that dies are computed again by another worker.

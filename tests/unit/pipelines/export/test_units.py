@@ -229,17 +229,17 @@ def test_every_family_of_ours_with_large_arrays_gives_them_beside(trained: Calla
 
 def run_steps(files: dict[str, Path], signature: Signature, rows: dict[str, Any]) -> dict[str, Any]:
     """Runs the steps one after the other, as the server would, and returns all tensors."""
-    found: dict[str, Any] = {name: array.astype(object) if array.dtype.kind in "US" else array for name, array in rows.items()}
+    tensors: dict[str, Any] = {name: array.astype(object) if array.dtype.kind in "US" else array for name, array in rows.items()}
     for step in signature.steps:
-        feed = {tensor.name: found[tensor.tensor] for tensor in step.inputs}
+        feed = {tensor.name: tensors[tensor.tensor] for tensor in step.inputs}
         assert {len(array) for array in feed.values()} == {len(rows[signature.user])} or not step.batches
         if step.backend == "fil":
             (matrix,) = feed.values()
             values = [treelite.gtil.predict(treelite.Model.deserialize(files[step.file]), matrix).reshape(-1, 1)]
         else:
             values = onnxruntime.InferenceSession(str(files[step.file])).run([tensor.name for tensor in step.outputs], feed)
-        found |= {tensor.tensor: value for tensor, value in zip(step.outputs, values, strict=True)}
-    return found
+        tensors |= {tensor.tensor: value for tensor, value in zip(step.outputs, values, strict=True)}
+    return tensors
 
 
 @pytest.mark.requirement("T-12", "T-13")
@@ -256,12 +256,12 @@ def test_the_steps_for_gpus_compute_what_the_unit_computes_and_look_up_the_same_
             files, signature = write_unit_in_steps(world.graph, model, world.signature, path, smallest=1000)
             signature = named(signature, files)
             assert signature.gpu_files == (*(step.file for step in signature.steps), WEIGHTS)
-            known = world.rows(model)
-            rows = {tensor.name: known[tensor.name] for tensor in signature.tensors}
+            columns = world.rows(model)
+            rows = {tensor.name: columns[tensor.name] for tensor in signature.tensors}
             rows |= {"year": np.where(np.arange(len(rows["year"])) % 5, rows["year"], BLANK["int64"])}
-            found = run_steps(files, signature, rows)
+            results = run_steps(files, signature, rows)
             whole = unit_answers(files[MODEL], signature, rows)
-            assert np.abs(found[OUTPUT].ravel() - whole).max() < 1e-6
+            assert np.abs(results[OUTPUT].ravel() - whole).max() < 1e-6
             assert len(np.unique(whole)) > 20
             for step in files.keys() & {"network.onnx", "features.onnx"}:
                 mine, all_places = places(files[step]), places(files[MODEL])
@@ -269,10 +269,10 @@ def test_the_steps_for_gpus_compute_what_the_unit_computes_and_look_up_the_same_
             texts = server_configs("eyas-m_1-7", signature, [7], gpu=True)
             read = {model: text_format.Parse(text, model_config_pb2.ModelConfig()) for model, text in texts.items()}
             *steps, ensemble = read.values()
-            assert (ensemble.platform, [one.model_name for one in ensemble.ensemble_scheduling.step]) == ("ensemble", [*texts][:-1])
-            kinds = [one.instance_group[0].kind for one in steps]
+            assert (ensemble.platform, [step.model_name for step in ensemble.ensemble_scheduling.step]) == ("ensemble", [*texts][:-1])
+            kinds = [config.instance_group[0].kind for config in steps]
             assert kinds.count(model_config_pb2.ModelInstanceGroup.KIND_GPU) == 1
-            (on_gpu,) = (one for one in steps if one.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_GPU)
+            (on_gpu,) = (config for config in steps if config.instance_group[0].kind == model_config_pb2.ModelInstanceGroup.KIND_GPU)
             assert on_gpu.backend == ("onnxruntime" if name in NEURAL else "fil")
             assert on_gpu.HasField("dynamic_batching") and on_gpu.model_warmup[0].batch_size == 1
 
@@ -286,6 +286,6 @@ def test_a_network_that_shares_a_list_among_rows_does_not_batch(tmp_path: Path) 
     assert [step.batches for step in signature.steps] == [False, False]
     users, numbers = choose_pairs(world.graph, lambda name: world.folder / name, len(world.items), seed=1)
     rows = rows_of_pairs(world.graph, model, world.raw, users, numbers, served, recent)
-    feed = shared_tensors(served, {one.name: rows[one.name] for one in served.inputs})
-    found = run_steps(files, signature, feed)
-    assert np.abs(found[OUTPUT].ravel() - unit_answers(files[MODEL], served, rows)).max() < 1e-6
+    feed = shared_tensors(served, {column.name: rows[column.name] for column in served.inputs})
+    results = run_steps(files, signature, feed)
+    assert np.abs(results[OUTPUT].ravel() - unit_answers(files[MODEL], served, rows)).max() < 1e-6

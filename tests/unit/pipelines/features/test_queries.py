@@ -76,13 +76,13 @@ def test_several_gpus_compute_statistics_and_end_before_one_writes_rows(tmp_path
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", partialmethod(lambda frame, *args, **options: by_cpu(sink, frame, *args, **options)))
     queries = open_queries(2, True, LOG)
     assert isinstance(queries, GpuQueries)
-    found = queries.collect("counts", FRAMES)
+    counts = queries.collect("counts", FRAMES)
     queries.write("rows", FRAMES[0], tmp_path / "rows.parquet")
     queries.close()
     monkeypatch.undo()
     assert engines == [(clusters[0], True)] * 2 + [(queries.engine, False)]
     for result, expected in zip(
-        [*found, pl.read_parquet(tmp_path / "rows.parquet")], [*CPU.collect("counts", FRAMES), found[0]], strict=True
+        [*counts, pl.read_parquet(tmp_path / "rows.parquet")], [*CPU.collect("counts", FRAMES), counts[0]], strict=True
     ):
         assert_frame_equal(result, expected)
 
